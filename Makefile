@@ -1,0 +1,79 @@
+# `make` alone lists what there is. Tools are built from hack/tools into bin/, pinned by its go.mod.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+BIN := bin
+GOTESTSUM := $(BIN)/gotestsum
+GOLANGCI_LINT := $(BIN)/golangci-lint
+PROGRAMS := $(notdir $(wildcard cmd/*))
+# Every Go module of the repository.
+MODULES := $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard go.mod */*/go.mod)))
+GOTESTSUM_FLAGS ?= --format pkgname --hide-summary skipped
+
+##@ Use
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the programs into bin/
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/ $(PROGRAMS:%=./cmd/%)
+
+.PHONY: demo
+demo: ## Watch elections, hand-overs and a crash on embedded Redis nodes (Ctrl-C ends it)
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/podlease ./cmd/podlease
+	@$(BIN)/podlease demo
+
+##@ Test
+
+.PHONY: test
+test: $(GOTESTSUM) ## Run all tests of one machine: unit, virtual time, real Redis processes and containers
+	@hack/packages redis-server:redis-server gcc:gcc
+	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test all
+
+.PHONY: test-unit
+test-unit: $(GOTESTSUM) ## Run the unit tests and those in virtual time
+	@hack/packages gcc:gcc
+	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test unit
+
+.PHONY: test-integration
+test-integration: $(GOTESTSUM) ## Run the tests against real Redis, as processes and in containers
+	@hack/packages redis-server:redis-server gcc:gcc
+	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test integration
+
+##@ Work on it
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Check the code, and who may import what
+	@for m in $(MODULES); do (cd $$m && echo "lint $$m" && $(CURDIR)/$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+
+.PHONY: lint-scripts
+lint-scripts: ## Check the shell scripts
+	@hack/packages shellcheck:shellcheck
+	grep -rlE '^#!/usr/bin/env bash' .ci hack test | xargs shellcheck
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## Format the code
+	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(GOLANGCI_LINT) fmt --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: tidy
+tidy: ## Tidy every go.mod
+	@for m in $(MODULES) hack/tools; do (cd $$m && go mod tidy); done
+
+.PHONY: verify
+verify: ## Check what must stay true of the tree: go.mod tidy, the sidecar's imports small
+	@for m in $(MODULES) hack/tools; do (cd $$m && echo "tidy? $$m" && go mod tidy -diff) || exit 1; done
+	@hack/sidecar-imports
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN) build
+
+$(GOTESTSUM): hack/tools/go.mod
+	cd hack/tools && go build -o $(CURDIR)/$@ gotest.tools/gotestsum
+
+$(GOLANGCI_LINT): hack/tools/go.mod
+	cd hack/tools && go build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
