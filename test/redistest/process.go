@@ -1,18 +1,16 @@
 package redistest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
-	"time"
+
+	"github.com/podlease/podlease/test/child"
 )
 
 // process runs a server as a child of this process.
@@ -21,10 +19,8 @@ type process struct {
 	file string
 	bin  string
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has been waited for
-	log  *bytes.Buffer
+	mu    sync.Mutex
+	child *child.Process // nil until the first Start
 }
 
 func newProcess(cfg *Config) (*process, error) {
@@ -41,7 +37,7 @@ func newProcess(cfg *Config) (*process, error) {
 }
 
 func (p *process) configure(cfg *Config) error {
-	port, err := freePort(func() int { return 12000 + rand.IntN(20000) })
+	port, err := child.FreePort()
 	if err != nil {
 		return err
 	}
@@ -58,89 +54,53 @@ func (p *process) configure(cfg *Config) error {
 
 func (p *process) remove() { _ = os.RemoveAll(p.dir) }
 
-func (p *process) Start() error {
+func (p *process) current() *child.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log = &bytes.Buffer{}
-	p.cmd = exec.Command(p.bin, p.file) //nolint:gosec,noctx // ended by Kill and by Pdeathsig
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	if err := StartChild(p.cmd); err != nil {
-		return fmt.Errorf("start %s: %w (is redis-server installed?)", p.bin, err)
+	return p.child
+}
+
+func (p *process) Start() error {
+	c, err := child.Start(exec.Command(p.bin, p.file))
+	if err != nil {
+		return fmt.Errorf("%w (is redis-server installed?)", err)
 	}
-	cmd, done := p.cmd, make(chan struct{})
-	p.done = done
-	go func() {
-		_ = cmd.Wait() // the server's own output says why it ended
-		close(done)
-	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.child = c
 	return nil
 }
 
 func (p *process) Alive() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
+	c := p.current()
+	if c == nil {
 		return errors.New("not started")
 	}
-	select {
-	case <-p.done: // only then nobody writes to the log any more
-		return fmt.Errorf("ended (%v): %s", p.cmd.ProcessState, p.log)
-	default:
-		return nil
+	if state := c.Ended(); state != nil {
+		return fmt.Errorf("ended (%v): %s", state, c.Output())
 	}
+	return nil
 }
 
 func (p *process) Kill() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return nil
+	if c := p.current(); c != nil {
+		return c.Kill()
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-p.done
 	return nil
 }
 
 func (p *process) Freeze() error {
-	if err := p.signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	return p.waitState('T', true)
-}
-
-func (p *process) Thaw() error {
-	if p.Alive() != nil {
-		return nil
-	}
-	if err := p.signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	return p.waitState('T', false)
-}
-
-func (p *process) signal(sig syscall.Signal) error {
 	if err := p.Alive(); err != nil {
 		return err
 	}
-	return p.cmd.Process.Signal(sig)
+	return p.current().Freeze()
 }
 
-// waitState waits until the process is, or is not, in a state of proc(5): a signal
-// is delivered a little after it was sent.
-func (p *process) waitState(state byte, want bool) error {
-	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		if err != nil {
-			return err
-		}
-		after := bytes.LastIndexByte(stat, ')') + 2
-		if (stat[after] == state) == want {
-			return nil
-		}
+func (p *process) Thaw() error {
+	if c := p.current(); c != nil {
+		return c.Thaw()
 	}
-	return fmt.Errorf("process %d: state %c is not %v after %v", p.cmd.Process.Pid, state, want, startTimeout)
+	return nil
 }
 
 func (p *process) Forget() error {
@@ -152,11 +112,7 @@ func (p *process) Forget() error {
 	return nil
 }
 
-func (p *process) Owns(pid int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd.Process.Pid == pid
-}
+func (p *process) Owns(pid int) bool { return p.current().PID() == pid }
 
 // PID is the process id of a server that runs as a process, 0 otherwise.
 func (s *Server) PID() int {
@@ -164,5 +120,5 @@ func (s *Server) PID() int {
 	if !ok || p.Alive() != nil {
 		return 0
 	}
-	return p.cmd.Process.Pid
+	return p.current().PID()
 }

@@ -7,7 +7,6 @@ package redistest
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -240,18 +239,4 @@ func (s *Server) must(what string, err error) {
 	if err != nil {
 		s.tb.Fatalf("redistest: %s redis at %s: %v", what, s.cfg.Addr, err)
 	}
-}
-
-// freePort finds a loopback port below the range that outgoing connections use, so
-// that a server that is down for a while gets its port again.
-func freePort(next func() int) (int, error) {
-	for range 200 {
-		port := next()
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		return port, l.Close()
-	}
-	return 0, fmt.Errorf("no free port on 127.0.0.1 after 200 tries")
 }

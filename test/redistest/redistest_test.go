@@ -1,14 +1,9 @@
 package redistest_test
 
 import (
-	"context"
 	"errors"
 	"net"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -126,52 +121,4 @@ func TestUserHasOnlyTheRightsGiven(t *testing.T) {
 	if err := client.Set(t.Context(), "b", 1, 0).Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 		t.Errorf("SET outside the rights: %v, want NOPERM", err)
 	}
-}
-
-// crashEnv makes the test below start a server, print its pid and wait to be killed.
-const crashEnv = "REDISTEST_CRASH"
-
-func TestServerEndsWithAKilledTest(t *testing.T) {
-	if os.Getenv(crashEnv) != "" {
-		s := redistest.Start(t)
-		os.Stdout.WriteString(strconv.Itoa(s.PID()) + "\n")
-		select {}
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), crashEnv+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line := make([]byte, 32)
-	n, err := out.Read(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(line[:n])))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for running(pid) {
-		if ctx.Err() != nil {
-			t.Fatalf("redis-server %d outlived its test", pid)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// running reports whether a process exists and is not waiting to be reaped.
-func running(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
