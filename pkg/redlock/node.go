@@ -31,6 +31,14 @@ type Node interface {
 	Subscribe(ctx context.Context, channel string, deliver func(Notice))
 }
 
+// Announcer is implemented by a Node that can publish a message on a channel without
+// touching a lock. It is used to tell other candidates of a priority; a node without
+// it only makes priorities above the usual less effective.
+type Announcer interface {
+	// Announce sends the message without waiting for it to arrive.
+	Announce(ctx context.Context, channel, message string)
+}
+
 // Op is what a Request asks for.
 type Op uint8
 

@@ -1,0 +1,408 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lease is one attempt's token with the votes it got. It is safe for concurrent
+// use. A lease that stopped holding never holds again.
+type Lease struct {
+	locker *Locker
+	lock   string
+	keys   Keys
+	token  string
+
+	mu      sync.Mutex
+	ballot  ballot
+	answers []answer
+	pulse   chan struct{} // closed and replaced at each reply
+	ended   chan struct{} // closed when the token is known to be dead
+}
+
+// answer is what one node last said to this token.
+type answer struct {
+	sent     time.Duration // when the last request went out
+	inFlight bool
+	again    bool // ask once more when the reply is there
+	unknown  bool // a take was sent that was never answered
+	touched  bool // the node may hold the token
+	before   bool // what touched was before the request in flight
+	retried  bool // the node said Late to the last request and was asked once more
+	reply    Reply
+	replied  time.Duration // when reply came, 0 before
+	err      error         // of the last request, nil after a reply
+}
+
+func (l *Locker) newLease(lock string, keys Keys) (*Lease, error) {
+	token, err := newToken(l.opt.Entropy, l.info)
+	if err != nil {
+		return nil, err
+	}
+	le := &Lease{
+		locker: l, lock: lock, keys: keys, token: token,
+		ballot:  newBallot(len(l.nodes), l.opt.TTL, l.opt.StopBudget, !l.opt.NoFencing),
+		answers: make([]answer, len(l.nodes)),
+		pulse:   make(chan struct{}), ended: make(chan struct{}),
+	}
+	if le.ballot.fenced {
+		if le.ballot.proposal, err = l.proposeFence(keys.Fence, l.opt.Clock()); err != nil {
+			return nil, err
+		}
+	}
+	return le, nil
+}
+
+// Lock returns the lock's name.
+func (le *Lease) Lock() string { return le.lock }
+
+// Term returns a name that is random and unique to this lease. Unlike the token it
+// is no secret.
+func (le *Lease) Term() string { return termOf(le.token) }
+
+// FencingToken returns the number of this term: below 2^53, unique, and larger than
+// that of every earlier term as long as two successive quorums share a node that
+// kept its counter; 0 when fencing is off.
+func (le *Lease) FencingToken() uint64 {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.ballot.final
+}
+
+// Holding reports whether the lease is held now: a quorum of votes is valid, and for
+// longer than the stop budget. It reads the clock at each call.
+func (le *Lease) Holding() bool { return le.Remaining() > 0 }
+
+// Remaining returns how much longer the lease is held if no renewal succeeds, and 0
+// when it is not held.
+func (le *Lease) Remaining() time.Duration {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	now := le.locker.opt.Clock()
+	if !le.holding(now) || !le.ballot.fenceReady() {
+		return 0
+	}
+	return le.ballot.deadline() - le.ballot.stop - now
+}
+
+// Deadline returns the instant on the Locker's clock before which nobody else can be
+// given the lease. The stop budget lies before it.
+func (le *Lease) Deadline() time.Duration {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.ballot.deadline()
+}
+
+// Votes tells for each node whether its vote is valid now.
+func (le *Lease) Votes() []bool {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	now := le.locker.opt.Clock()
+	out := make([]bool, len(le.ballot.votes))
+	for i, v := range le.ballot.votes {
+		out[i] = !le.ballot.dead && now < v.until && !le.ballot.shadowed(i)
+	}
+	return out
+}
+
+// holding is ballot.holding, and announces the end of the token.
+func (le *Lease) holding(now time.Duration) bool {
+	ok := le.ballot.holding(now)
+	if le.ballot.dead {
+		le.end()
+	}
+	return ok
+}
+
+func (le *Lease) end() {
+	select {
+	case <-le.ended:
+	default:
+		close(le.ended)
+	}
+}
+
+// kill makes the token dead. No reply counts for it from now on.
+func (le *Lease) kill() {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	le.ballot.dead = true
+	le.end()
+}
+
+// round is one set of requests that share a deadline.
+type round struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	start  time.Duration
+	until  time.Duration
+
+	mu   sync.Mutex
+	open int
+}
+
+// newRound starts a round. It detaches from ctx's cancellation: a caller that gives
+// up does not make sent requests unsent, and their replies are still of use.
+func (l *Locker) newRound(ctx context.Context, limit time.Duration) *round {
+	r := &round{start: l.opt.Clock(), open: 1}
+	r.until = r.start + limit
+	r.ctx, r.cancel = context.WithTimeout(context.WithoutCancel(ctx), limit)
+	return r
+}
+
+func (r *round) add() {
+	r.mu.Lock()
+	r.open++
+	r.mu.Unlock()
+}
+
+// done ends one request, or with the first call the sending.
+func (r *round) done() {
+	r.mu.Lock()
+	r.open--
+	last := r.open == 0
+	r.mu.Unlock()
+	if last {
+		r.cancel()
+	}
+}
+
+// takeLimit is how long a take may last: a node timeout, and never beyond the end of
+// a held lease.
+func (le *Lease) takeLimit() time.Duration {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	limit := le.locker.opt.NodeTimeout
+	if now := le.locker.opt.Clock(); le.ballot.held {
+		limit = min(limit, le.ballot.deadline()-le.ballot.stop-now)
+	}
+	return max(limit, time.Millisecond)
+}
+
+// askAll sends a take to every node that has none in flight.
+func (le *Lease) askAll(ctx context.Context) *round {
+	r := le.locker.newRound(ctx, le.takeLimit())
+	for i := range le.locker.nodes {
+		le.ask(r, i)
+	}
+	r.done()
+	return r
+}
+
+// ask sends a take to node i, unless one is in flight there: then it is repeated
+// after the reply, if that leaves something to ask for.
+func (le *Lease) ask(r *round, i int) {
+	now := le.locker.opt.Clock()
+	req := Request{Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL}
+	le.locker.permit(i, now, r.until, &req)
+	le.mu.Lock()
+	a := &le.answers[i]
+	if le.ballot.dead || a.inFlight {
+		a.again = a.inFlight
+		le.mu.Unlock()
+		return
+	}
+	a.sent, a.inFlight, a.before, a.touched = now, true, a.touched, true
+	req.HaveVote = now < le.ballot.votes[i].until
+	req.Fence = le.ballot.proposal
+	le.mu.Unlock()
+	r.add()
+	le.locker.nodes[i].Send(r.ctx, req, func(reply Reply, err error) {
+		le.answered(r, i, now, reply, err)
+		r.done()
+	})
+}
+
+// answered takes in node i's reply to a take that was sent at sent.
+func (le *Lease) answered(r *round, i int, sent time.Duration, reply Reply, err error) {
+	if err != nil {
+		le.locker.failed(i, err)
+	} else {
+		le.locker.answered(i, le.keys.Fence, sent, reply)
+	}
+	if le.record(i, sent, reply, err) {
+		le.ask(le.locker.roundAfter(r), i)
+	}
+}
+
+// roundAfter is a round for a repeated question, with a time limit of its own.
+func (l *Locker) roundAfter(r *round) *round {
+	next := l.newRound(r.ctx, l.opt.NodeTimeout)
+	next.open = 0 // nobody but its requests waits for it
+	return next
+}
+
+// record counts a reply, and reports whether the node should be asked once more.
+func (le *Lease) record(i int, sent time.Duration, reply Reply, err error) (again bool) {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	now := le.locker.opt.Clock()
+	a := &le.answers[i]
+	a.inFlight, a.err = false, err
+	switch {
+	case err == nil:
+		a.reply, a.replied = reply, now
+		// Requests of one lease are ordered, so a refusal says that the token is not
+		// there, unless one that was lost is executed late.
+		a.touched = a.unknown || reply.Outcome == Taken || reply.Outcome == Extended
+		le.ballot.count(i, sent, now, reply)
+		le.holding(now)
+	case errors.Is(err, ErrNotSent):
+		a.touched = a.before
+	default:
+		a.unknown = true
+	}
+	again, a.again = a.again, false
+	if err == nil && reply.Outcome == Late && !a.retried {
+		// The refusal told the node's time, so the next request will be right.
+		a.retried, again = true, true
+	} else {
+		a.retried = false
+	}
+	close(le.pulse)
+	le.pulse = make(chan struct{})
+	return again && !le.ballot.dead && err == nil
+}
+
+// Renew asks every node to extend the lease and returns at the q-th vote; replies
+// that come later still count. It returns an error that wraps ErrLost when the lease
+// is over, and one that wraps ErrNoQuorum when too few nodes answered: then the lease
+// is held until its old deadline, and Renew may be tried again.
+func (le *Lease) Renew(ctx context.Context) error {
+	r := le.askAll(ctx)
+	err := le.renewed(ctx, r)
+	le.locker.report(Round{Renewal: true, Took: le.locker.opt.Clock() - r.start, Result: renewalResult(err)})
+	return err
+}
+
+func renewalResult(err error) Result {
+	switch {
+	case err == nil:
+		return ResultWon
+	case errors.Is(err, ErrLost):
+		return ResultLost
+	case errors.Is(err, ErrNoQuorum):
+		return ResultNoQuorum
+	}
+	return ResultError
+}
+
+func (l *Locker) report(r Round) {
+	if l.opt.OnRound != nil {
+		l.opt.OnRound(r)
+	}
+}
+
+// renewed waits until a quorum of votes is as young as the round.
+func (le *Lease) renewed(ctx context.Context, r *round) error {
+	for {
+		done, pulse, err := le.renewal(r)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-pulse:
+		case <-ctx.Done():
+			return fmt.Errorf("renew lock %q: %w", le.lock, ctx.Err())
+		case <-r.ctx.Done():
+			if done, _, err := le.renewal(r); done || err != nil {
+				return err
+			}
+			return le.noQuorum("")
+		}
+	}
+}
+
+// renewal judges a round of renewals as of now.
+func (le *Lease) renewal(r *round) (done bool, pulse <-chan struct{}, err error) {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if !le.holding(le.locker.opt.Clock()) {
+		return false, nil, fmt.Errorf("renew lock %q: %w: %s", le.lock, ErrLost, le.whyLost())
+	}
+	return le.ballot.deadline() >= r.start+le.ballot.life, le.pulse, nil
+}
+
+// whyLost says in words what ended the lease.
+func (le *Lease) whyLost() string {
+	for _, a := range le.answers {
+		if a.replied > 0 && a.reply.Outcome == Held {
+			return "a node holds the key of " + ownerName(a.reply.Owner)
+		}
+	}
+	return "it was not renewed in time"
+}
+
+// noQuorum is the error for a round of this lease that got too few votes.
+func (le *Lease) noQuorum(reason string) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	e := &QuorumError{Lock: le.lock, Needed: le.ballot.quorum, Size: len(le.answers), Reason: reason}
+	e.Got = le.ballot.heldVotes(le.locker.opt.Clock())
+	for _, a := range le.answers {
+		if a.err != nil {
+			e.Nodes = append(e.Nodes, a.err)
+		}
+	}
+	return e
+}
+
+// Keep renews the lease at every renew interval until ctx ends, which returns nil,
+// or until the lease is over, which returns an error that wraps ErrLost. A renewal
+// that failed is tried again sooner, and shortens nothing.
+func (le *Lease) Keep(ctx context.Context) error {
+	interval := le.locker.opt.RenewInterval
+	next := le.firstRenewal()
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	for {
+		end := time.NewTimer(le.Remaining() + time.Millisecond)
+		select {
+		case <-ctx.Done():
+			end.Stop()
+			return nil
+		case <-end.C:
+			if !le.Holding() {
+				return fmt.Errorf("keep lock %q: %w: it was not renewed in time", le.lock, ErrLost)
+			}
+			continue
+		case <-le.ended:
+			end.Stop()
+			return fmt.Errorf("keep lock %q: %w: %s", le.lock, ErrLost, le.reasonLost())
+		case <-timer.C:
+		}
+		end.Stop()
+		err := le.Renew(ctx)
+		if errors.Is(err, ErrLost) {
+			return err
+		}
+		wait := interval
+		if err != nil {
+			wait = min(interval, max(le.locker.opt.NodeTimeout, interval/4))
+		}
+		timer.Reset(wait)
+	}
+}
+
+// firstRenewal is how long until the first renewal is due: an interval after the
+// lease was won, or at once when a node has yet to vote, to widen it to all of them.
+func (le *Lease) firstRenewal() time.Duration {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	for _, a := range le.answers {
+		if a.replied == 0 && !a.inFlight {
+			return 0
+		}
+	}
+	age := le.locker.opt.Clock() - (le.ballot.deadline() - le.ballot.life)
+	return max(le.locker.opt.RenewInterval-age, 0)
+}
+
+func (le *Lease) reasonLost() string {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.whyLost()
+}

@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// noticeReleased is published when a holder gave its lease up.
+const noticeReleased = "released"
+
+// Release gives the lease up on every node and announces it, so that somebody else
+// can take it at once. The lease is over as soon as Release is called. It returns
+// when every node answered or ctx ended; nodes that have not answered are asked again
+// in the background until they do or the key has run out. A key that is gone already
+// is a success. The error wraps what nodes answered when fewer than a quorum did; the
+// lease then runs out by itself.
+//
+// The caller must have stopped acting under the lease before: release after stop,
+// never before (pinniped#800, controller-runtime#1132).
+func (le *Lease) Release(ctx context.Context) error { return le.release(ctx, noticeReleased) }
+
+// withdraw takes an attempt back without a word: nobody was kept waiting by it.
+func (le *Lease) withdraw(ctx context.Context) { _ = le.release(ctx, "") }
+
+// release sends the releases and, with a notice, waits for the replies.
+func (le *Lease) release(ctx context.Context, notice string) error {
+	le.kill()
+	limit := le.locker.opt.NodeTimeout
+	results := make(chan error, len(le.answers))
+	waiting := 0
+	for i := range le.answers {
+		// A node that cannot have seen the token has nothing to give back. Everything
+		// else is asked, whatever it answered: its answer may be older than its deed.
+		if le.mayHold(i) {
+			waiting++
+			le.releaseAt(ctx, i, notice, limit, results)
+		}
+	}
+	if notice == "" {
+		return nil
+	}
+	return le.awaitReleases(ctx, results, waiting)
+}
+
+func (le *Lease) mayHold(i int) bool {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.answers[i].touched
+}
+
+// releaseAt sends the release to node i, and hands over to the background when
+// there is no answer.
+func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time.Duration, results chan<- error) {
+	r := le.locker.newRound(ctx, limit)
+	sent := r.start
+	le.locker.background.Add(1)
+	req := Request{Op: OpRelease, Keys: le.keys, Token: le.token, Notice: notice}
+	le.locker.nodes[i].Send(r.ctx, req, func(reply Reply, err error) {
+		r.done()
+		if err == nil {
+			le.locker.answered(i, le.keys.Fence, sent, reply)
+		} else {
+			le.locker.failed(i, err)
+			le.locker.background.Add(1)
+			go le.repeatRelease(i, req)
+		}
+		results <- err
+		le.locker.background.Done()
+	})
+}
+
+// repeatRelease asks node i until it answers or the key has run out by itself. The
+// lost connection may have carried a take that the node executes late; the take's
+// not-after bounds how late.
+func (le *Lease) repeatRelease(i int, req Request) {
+	l := le.locker
+	defer l.background.Done()
+	end := l.opt.Clock() + l.opt.TTL
+	wait := time.NewTicker(l.opt.NodeTimeout)
+	defer wait.Stop()
+	for l.opt.Clock() < end {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-wait.C:
+		}
+		answered := make(chan error, 1)
+		r := l.newRound(l.ctx, l.opt.NodeTimeout)
+		l.nodes[i].Send(r.ctx, req, func(_ Reply, err error) {
+			r.done()
+			answered <- err
+		})
+		if <-answered == nil {
+			return
+		}
+	}
+}
+
+func (le *Lease) awaitReleases(ctx context.Context, results <-chan error, waiting int) error {
+	var errs []error
+	for range waiting {
+		select {
+		case err := <-results:
+			if err != nil {
+				errs = append(errs, err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("release lock %q: %w", le.lock, ctx.Err())
+		}
+	}
+	if waiting-len(errs) < le.ballot.quorum && len(errs) > 0 {
+		return fmt.Errorf("release lock %q: the lease runs out by itself: %w", le.lock, errors.Join(errs...))
+	}
+	return nil
+}

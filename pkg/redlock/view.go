@@ -1,0 +1,113 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// View is what a candidate without the lease knows of the lock. It is made of what
+// the nodes answered last, so it may be up to a TTL old.
+type View struct {
+	// Holder is the identity of whoever has the lock at a quorum of nodes, if its
+	// lease cannot have run out since; empty when there is none, or nothing is known.
+	Holder string
+	// HolderFor is how long that lease lives on if it is not renewed.
+	HolderFor time.Duration
+	// Reason says why the lock is not ours, in words; empty when nothing is in the way.
+	Reason string
+}
+
+// View tells what the candidate knows of the lock.
+func (c *Contest) View() View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.locker.opt.Clock()
+	owner, until := c.holder(now)
+	v := View{Reason: c.reason(now, owner)}
+	if owner != "" {
+		v.Holder, v.HolderFor = ownerName(owner), until-now
+	}
+	return v
+}
+
+// holder returns the token that a quorum of nodes last showed and that has not run
+// out, and until when.
+func (c *Contest) holder(now time.Duration) (token string, until time.Duration) {
+	counts := map[string]int{}
+	for _, s := range c.sights {
+		if s.owner == "" || s.at == 0 || now >= s.freeAt {
+			continue
+		}
+		if counts[s.owner]++; counts[s.owner] >= Quorum(len(c.sights)) {
+			return s.owner, s.freeAt
+		}
+	}
+	return "", 0
+}
+
+// holderToken returns the token that most nodes last showed, or nothing.
+func (c *Contest) holderToken() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts, best := map[string]int{}, ""
+	for _, s := range c.sights {
+		if s.owner == "" {
+			continue
+		}
+		if counts[s.owner]++; counts[s.owner] > counts[best] {
+			best = s.owner
+		}
+	}
+	return best
+}
+
+func (c *Contest) reason(now time.Duration, owner string) string {
+	answered, young := 0, 0
+	var left time.Duration
+	var failure error
+	for i := range c.sights {
+		s := &c.sights[i]
+		if s.err != nil {
+			failure = s.err
+			continue
+		}
+		if s.at > 0 {
+			answered++
+		}
+		if s.young && now < s.freeAt {
+			young++
+			left = max(left, s.freeAt-now)
+		}
+	}
+	q, n := Quorum(len(c.sights)), len(c.sights)
+	switch {
+	case c.refusal != "":
+		return c.refusal
+	case owner != "":
+		return "held by " + ownerName(owner)
+	case answered < q && failure != nil:
+		return fmt.Sprintf("no quorum: %d of %d nodes answered; %v", answered, n, failure)
+	case answered < q:
+		return fmt.Sprintf("no quorum: %d of %d nodes answered", answered, n)
+	case n-young < q:
+		return fmt.Sprintf("nodes in quarantine, %d s left", int(left.Seconds())+1)
+	}
+	return ""
+}
+
+// whyNot turns a withdrawn attempt into an error for a caller.
+func (c *Contest) whyNot(err error) error {
+	v := c.View()
+	if v.Holder != "" {
+		return &HeldError{Lock: c.lock, Holder: v.Holder, Remaining: v.HolderFor}
+	}
+	var qe *QuorumError
+	if errors.As(err, &qe) {
+		if v.Reason != "" {
+			qe.Reason = v.Reason
+		}
+		return qe
+	}
+	return err
+}
