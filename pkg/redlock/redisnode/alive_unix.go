@@ -1,0 +1,54 @@
+//go:build unix
+
+package redisnode
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+var errUnasked = errors.New("the server sent something without having been asked")
+
+func syscallConn(conn net.Conn) syscall.RawConn {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// gone tells, without sending anything, why an idle connection cannot be used any
+// more, or nil. Data that nobody asked for is a TLS goodbye, or means that
+// question and answer are out of step.
+func (s *session) gone() error {
+	if s.sys == nil {
+		return nil
+	}
+	_ = s.raw.SetReadDeadline(time.Time{}) // a past one would hide the answer
+	var state error
+	err := s.sys.Read(func(fd uintptr) bool {
+		var b [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT) //nolint:gosec // a descriptor
+		switch {
+		case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR):
+		case err != nil:
+			state = err
+		case n == 0:
+			state = io.EOF
+		default:
+			state = errUnasked
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return state
+}

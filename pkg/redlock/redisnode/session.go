@@ -1,0 +1,233 @@
+package redisnode
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// link is one connection under a go-redis client that cannot make another one:
+// when to connect again is decided here, not in a command's time.
+type link struct {
+	raw    *rawConn
+	client *redis.Client
+}
+
+func (l *link) close() {
+	_ = l.raw.Close()
+	_ = l.client.Close()
+}
+
+// rawConn remembers the first bytes that came, because go-redis does not show
+// what a server says that refuses a connection.
+type rawConn struct {
+	net.Conn
+	tls   bool // what came is not for people
+	first []byte
+	known atomic.Bool
+}
+
+func (c *rawConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.known.Load() {
+		c.first = append([]byte(nil), p[:min(n, 200)]...)
+		c.known.Store(true)
+	}
+	return n, err
+}
+
+// early tells more about an error of the handshake.
+func (c *rawConn) early(err error) error {
+	var reply redis.Error
+	if err == nil || errors.As(err, &reply) {
+		return err
+	}
+	e := &earlyError{err: err}
+	if c.known.Load() && !c.tls {
+		e.first = c.first
+	}
+	return e
+}
+
+var errSpent = errors.New("the connection is lost")
+
+// dial connects within ctx, TLS included.
+func (n *Node) dial(ctx context.Context) (*link, error) {
+	conn, err := n.cfg.Dial(ctx, n.addr.Network, n.addr.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(true)
+	}
+	raw := &rawConn{Conn: conn, tls: n.addr.TLS}
+	upper, err := n.secure(ctx, raw)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return &link{raw: raw, client: n.client(upper)}, nil
+}
+
+func (n *Node) secure(ctx context.Context, raw *rawConn) (net.Conn, error) {
+	if !n.addr.TLS {
+		return raw, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if n.cfg.TLS != nil {
+		given, err := n.cfg.TLS()
+		if err != nil {
+			return nil, &tlsMaterialError{err}
+		}
+		if given != nil {
+			cfg = given.Clone()
+		}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = n.addr.host()
+	}
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, raw.early(err)
+	}
+	return conn, nil
+}
+
+// client wraps a connection. RESP2 is spoken because every server does, and
+// because with it go-redis need not look for push messages at each command.
+func (n *Node) client(conn net.Conn) *redis.Client {
+	var used atomic.Bool
+	return redis.NewClient(&redis.Options{
+		Network: n.addr.Network,
+		Addr:    n.addr.Endpoint,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if used.Swap(true) {
+				return nil, errSpent
+			}
+			return conn, nil
+		},
+		CredentialsProviderContext: n.credentials,
+		DB:                         n.addr.DB,
+		Protocol:                   2,
+		DisableIdentity:            true,
+		MaintNotificationsConfig:   &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		ContextTimeoutEnabled:      true,
+		MaxRetries:                 -1,
+		DialerRetries:              1,
+		DialTimeout:                n.cfg.DialTimeout,
+		ReadTimeout:                max(n.cfg.DialTimeout, n.cfg.NodeTimeout),
+		WriteTimeout:               max(n.cfg.DialTimeout, n.cfg.NodeTimeout),
+		PoolSize:                   1,
+		PipelinePoolSize:           -1,
+		ConnMaxIdleTime:            -1,
+		ConnMaxLifetime:            -1,
+		ReadBufferSize:             4096,
+		WriteBufferSize:            4096,
+	})
+}
+
+func (n *Node) credentials(ctx context.Context) (user, password string, err error) {
+	if n.cfg.Credentials == nil {
+		return n.cfg.Username, "", nil
+	}
+	user, password, err = n.cfg.Credentials(ctx)
+	if err != nil {
+		return "", "", &credentialsError{err}
+	}
+	if user == "" {
+		user = n.cfg.Username
+	}
+	return user, password, nil
+}
+
+// session is the connection for commands, after its handshake.
+type session struct {
+	*link
+	conn     *redis.Conn
+	id       string // stands for the server's run_id where INFO is refused
+	asksInfo bool
+	fitness  fitness
+
+	sys     syscall.RawConn // nil where the connection cannot be looked at
+	born    time.Time
+	used    time.Time   // when the last answer came
+	release func() bool // of what closes the connection with the node
+}
+
+// connect makes a session within DialTimeout. It ends early, with an error, when
+// the node is closed.
+func (n *Node) connect() (*session, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
+	defer cancel()
+	l, err := n.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{link: l, conn: l.client.Conn(), id: "connection-" + rand.Text()}
+	// go-redis heeds a context's deadline but not its end.
+	s.release = context.AfterFunc(n.ctx, func() { _ = l.raw.Close() })
+	if err := n.greet(ctx, s); err != nil {
+		s.close()
+		return nil, l.raw.early(err)
+	}
+	s.sys = syscallConn(l.raw.Conn)
+	s.born = time.Now()
+	s.used = s.born
+	return s, nil
+}
+
+func (s *session) close() {
+	s.release()
+	_ = s.conn.Close()
+	s.link.close()
+}
+
+// greet loads the script and asks the server about itself, in one round trip
+// after go-redis's own handshake. What a user may not ask is gone without; what
+// says that the server cannot serve now is an error.
+func (n *Node) greet(ctx context.Context, s *session) error {
+	pipe := s.conn.Pipeline()
+	if n.cfg.ClientName != "" {
+		pipe.ClientSetName(ctx, n.cfg.ClientName)
+	}
+	load := pipe.ScriptLoad(ctx, lockSource)
+	asked := askFitness(ctx, pipe)
+	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+		return err
+	}
+	if err := load.Err(); err != nil && !mayGoWithout(err) {
+		return err
+	}
+	s.fitness, s.asksInfo = asked.verdict()
+	return nil
+}
+
+// mayGoWithout tells whether EVAL may still work where SCRIPT LOAD did not.
+func mayGoWithout(err error) bool {
+	return !refused(err) || redis.IsPermissionError(err)
+}
+
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+type questions struct{ server, replication, memory *redis.StringCmd }
+
+func askFitness(ctx context.Context, pipe redis.Pipeliner) questions {
+	return questions{pipe.Info(ctx, "server"), pipe.Info(ctx, "replication"), pipe.Info(ctx, "memory")}
+}
+
+// verdict is what the answers say, and whether a run_id can be asked for.
+func (q questions) verdict() (fitness, bool) {
+	server := q.server.Val()
+	return judge(server, q.replication.Val(), q.memory.Val()), infoField(server, "run_id") != ""
+}
