@@ -25,6 +25,7 @@ const answerTimeout = 200 * time.Millisecond
 // Recorder asks candidates and keeps what they said.
 type Recorder struct {
 	interval time.Duration
+	ctx      context.Context // ends with the recorder
 	stop     context.CancelFunc
 	asking   sync.WaitGroup
 
@@ -36,23 +37,41 @@ type Recorder struct {
 // candidate is what is known of one of them; guarded by Recorder.mu.
 type candidate struct {
 	name    string
+	forget  context.CancelFunc
+	gone    bool // an answer that is still on its way no longer counts
 	runs    []Run
 	open    bool          // the last of runs goes on
-	last    Sample        // the last answer of any kind
+	last    Sample        // the last answer of any kind; zero after a silence
 	answers int           // of any kind
 	longest time.Duration // between the sending of two questions
+	watched time.Duration // all times between two questions
 }
 
-// Start asks each candidate, given by name and host:port, every interval, until Stop.
-func Start(interval time.Duration, addrs map[string]string) *Recorder {
+// Start makes a recorder that asks each candidate it is told to watch every
+// interval, until Stop.
+func Start(interval time.Duration) *Recorder {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Recorder{interval: interval, stop: stop, candidates: map[string]*candidate{}, changed: make(chan struct{})}
-	for name, addr := range addrs {
-		c := &candidate{name: name}
-		r.candidates[name] = c
-		r.asking.Go(func() { r.watch(ctx, c, addr) })
-	}
-	return r
+	return &Recorder{interval: interval, ctx: ctx, stop: stop, candidates: map[string]*candidate{}, changed: make(chan struct{})}
+}
+
+// Watch begins to ask a candidate at host:port. A name is used once.
+func (r *Recorder) Watch(name, addr string) {
+	ctx, forget := context.WithCancel(r.ctx)
+	c := &candidate{name: name, forget: forget}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.candidates[name] = c
+	r.asking.Go(func() { r.watch(ctx, c, addr) })
+}
+
+// Unwatch ends the asking of a candidate; what it said stays.
+func (r *Recorder) Unwatch(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.candidates[name]
+	c.forget()
+	c.gone = true
+	r.end(c)
 }
 
 // Stop ends the asking.
@@ -122,16 +141,17 @@ func (r *Recorder) WaitNone(ctx context.Context) error {
 	}
 }
 
-// Effort tells how closely each candidate was watched: the number of its answers,
-// and the longest time between two questions.
+// Effort tells how closely the candidates were watched, while they answered.
 func (r *Recorder) Effort() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var s string
+	var answers int
+	var longest, sum time.Duration
 	for _, c := range r.candidates {
-		s += fmt.Sprintf("%s: %d answers, at most %v apart; ", c.name, c.answers, c.longest)
+		answers, longest, sum = answers+c.answers, max(longest, c.longest), sum+c.watched
 	}
-	return s
+	return fmt.Sprintf("%d answers of %d candidates, one every %v on average, at most %v apart",
+		answers, len(r.candidates), (sum / time.Duration(max(answers, 1))).Round(time.Microsecond), longest)
 }
 
 // watch asks one candidate until ctx ends, over one connection as long as it holds.
@@ -183,8 +203,11 @@ func ask(conn net.Conn, in *bufio.Reader) (s Sample, token uint64, active bool, 
 func (r *Recorder) note(c *candidate, s Sample, token uint64, active bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.answers > 0 {
-		c.longest = max(c.longest, s.Sent-c.last.Sent)
+	if c.gone {
+		return
+	}
+	if c.last != (Sample{}) {
+		c.longest, c.watched = max(c.longest, s.Sent-c.last.Sent), c.watched+s.Sent-c.last.Sent
 	}
 	c.answers, c.last = c.answers+1, s
 	if !active {
@@ -204,7 +227,7 @@ func (r *Recorder) note(c *candidate, s Sample, token uint64, active bool) {
 func (r *Recorder) silent(c *candidate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.answers = 0 // the pause is not one of ours
+	c.last = Sample{}
 	r.end(c)
 }
 

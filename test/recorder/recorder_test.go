@@ -27,13 +27,12 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func watch(t *testing.T, fakes map[string]*fake) *recorder.Recorder {
 	t.Helper()
-	addrs := map[string]string{}
+	r := recorder.Start(time.Millisecond)
 	for name, f := range fakes {
 		s := httptest.NewServer(f)
 		t.Cleanup(s.Close)
-		addrs[name] = strings.TrimPrefix(s.URL, "http://")
+		r.Watch(name, strings.TrimPrefix(s.URL, "http://"))
 	}
-	r := recorder.Start(time.Millisecond, addrs)
 	t.Cleanup(r.Stop)
 	return r
 }
