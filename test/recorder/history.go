@@ -24,7 +24,10 @@ type Run struct {
 	Who         string
 	Token       uint64
 	First, Last Sample
-	Answers     int
+	// Then is the answer "not active" that ended the run; zero while it goes on, and
+	// when something else ended it.
+	Then    Sample
+	Answers int
 }
 
 func (r Run) String() string {

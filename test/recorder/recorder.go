@@ -54,14 +54,24 @@ func Start(interval time.Duration) *Recorder {
 	return &Recorder{interval: interval, ctx: ctx, stop: stop, candidates: map[string]*candidate{}, changed: make(chan struct{})}
 }
 
+// Dial opens a connection to a candidate.
+type Dial func(ctx context.Context) (net.Conn, error)
+
 // Watch begins to ask a candidate at host:port. A name is used once.
 func (r *Recorder) Watch(name, addr string) {
+	r.WatchThrough(name, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	})
+}
+
+// WatchThrough is Watch for a candidate that is not reached by its address alone.
+func (r *Recorder) WatchThrough(name string, dial Dial) {
 	ctx, forget := context.WithCancel(r.ctx)
 	c := &candidate{name: name, forget: forget}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.candidates[name] = c
-	r.asking.Go(func() { r.watch(ctx, c, addr) })
+	r.asking.Go(func() { r.watch(ctx, c, dial) })
 }
 
 // Unwatch ends the asking of a candidate; what it said stays.
@@ -155,15 +165,21 @@ func (r *Recorder) Effort() string {
 }
 
 // watch asks one candidate until ctx ends, over one connection as long as it holds.
-func (r *Recorder) watch(ctx context.Context, c *candidate, addr string) {
+func (r *Recorder) watch(ctx context.Context, c *candidate, dial Dial) {
 	for ctx.Err() == nil {
-		if conn, err := (&net.Dialer{Timeout: answerTimeout}).DialContext(ctx, "tcp", addr); err == nil {
+		if conn, err := dialInTime(ctx, dial); err == nil {
 			r.converse(ctx, c, conn)
 			_ = conn.Close()
 		}
 		r.silent(c)
 		sleep(ctx, r.interval)
 	}
+}
+
+func dialInTime(ctx context.Context, dial Dial) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return dial(ctx)
 }
 
 // converse asks over one connection until it breaks or ctx ends.
@@ -211,6 +227,9 @@ func (r *Recorder) note(c *candidate, s Sample, token uint64, active bool) {
 	}
 	c.answers, c.last = c.answers+1, s
 	if !active {
+		if c.open {
+			c.runs[len(c.runs)-1].Then = s
+		}
 		r.end(c)
 		return
 	}

@@ -74,6 +74,9 @@ func TestHandOverMakesTwoRunsThatDoNotOverlap(t *testing.T) {
 	if bad := recorder.Overlaps(runs); bad != nil {
 		t.Errorf("overlaps: %v", bad)
 	}
+	if first := runs[0].Then; first.Sent < runs[0].Last.Received || first.Received > runs[1].First.Sent {
+		t.Errorf("a's run was ended by the answer of %v, want one after %v and before b's", first, runs[0])
+	}
 }
 
 func TestTwoActiveCandidatesAreFound(t *testing.T) {
