@@ -73,8 +73,12 @@ func (a *attempt) run(ctx context.Context, first []int) error {
 	a.ask(ctx, first)
 	tick := time.NewTicker(timeout)
 	defer tick.Stop()
+	// The holder releases on all nodes at once: what still refuses in its name after
+	// a few round trips will go on refusing.
+	grace := time.NewTimer(min(timeout, 4*a.contest.locker.roundTrip()+time.Millisecond))
+	defer grace.Stop()
 	for tries := 1; ; {
-		done, pulse, err := a.judge(ctx, tries)
+		done, pulse, err := a.judge(ctx)
 		if done || err != nil {
 			return err
 		}
@@ -82,6 +86,8 @@ func (a *attempt) run(ctx context.Context, first []int) error {
 		case <-pulse:
 		case ev := <-a.contest.events:
 			a.onNotice(ctx, ev)
+		case <-grace.C:
+			a.driven = false
 		case <-tick.C:
 			if tries++; tries > attemptTimeouts {
 				return a.withdrawn("no answer from a quorum in time")
@@ -122,7 +128,7 @@ func (a *attempt) withdrawn(why string) error {
 }
 
 // judge decides what the replies so far mean.
-func (a *attempt) judge(ctx context.Context, tries int) (done bool, pulse <-chan struct{}, err error) {
+func (a *attempt) judge(ctx context.Context) (done bool, pulse <-chan struct{}, err error) {
 	le := a.lease
 	le.mu.Lock()
 	now := le.locker.opt.Clock()
@@ -130,7 +136,7 @@ func (a *attempt) judge(ctx context.Context, tries int) (done bool, pulse <-chan
 	ready := holding && le.ballot.fenceReady()
 	repropose := holding && !ready && le.ballot.repropose(now)
 	outdated := ""
-	if a.driven && tries == 1 {
+	if a.driven {
 		outdated = a.holder
 	}
 	answered, possible := le.tally(now, outdated)
@@ -187,11 +193,13 @@ func (le *Lease) conflicting() string {
 	return ""
 }
 
-// wants reports whether node i's vote is still missing.
+// wants reports whether node i's vote is still missing, or carries a number older
+// than the present proposal.
 func (le *Lease) wants(i int) bool {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	return le.locker.opt.Clock() >= le.ballot.votes[i].until
+	v := le.ballot.votes[i]
+	return le.locker.opt.Clock() >= v.until || !le.ballot.fenceReady() && v.fence < le.ballot.proposal
 }
 
 // askMissing asks every node whose vote is missing and that has not refused.

@@ -158,8 +158,9 @@ func (b *ballot) repropose(now time.Duration) bool {
 	if !b.fenced || b.final != 0 {
 		return false
 	}
+	// Numbers below the proposal are answers to an earlier one, and will be renewed.
 	votes, _, highest := b.valid(now)
-	if votes < b.quorum || highest < b.proposal {
+	if votes < b.quorum || highest <= b.proposal {
 		return false
 	}
 	b.proposal = highest + 1

@@ -234,3 +234,18 @@ func TestFenceDoesNotCountAServerTwice(t *testing.T) {
 		t.Fatal("two names of one server made the fence final")
 	}
 }
+
+// A node that already stored the new proposal must not make it rise again while the
+// others' answers to it are under way: the number would never settle.
+func TestFenceDoesNotChaseItsOwnProposal(t *testing.T) {
+	b := fencedBallot(3, 100)
+	b.count(0, at(0), at(0.1), fencedReply("1", 140))
+	b.count(1, at(0), at(0.1), fencedReply("2", 100))
+	if !b.repropose(at(0.1)) || b.proposal != 141 {
+		t.Fatalf("proposal %d, want 141", b.proposal)
+	}
+	b.count(0, at(0.2), at(0.3), Reply{Outcome: Extended, RunID: "1", Fence: 141})
+	if b.repropose(at(0.3)) {
+		t.Fatalf("raised to %d although nothing is above the proposal", b.proposal)
+	}
+}

@@ -486,8 +486,8 @@ func TestSplitVotesEndSoonAndNeverWithTwoHolders(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			t.Logf("%d nodes: the slowest of 50 hand-overs among ten candidates took %v", nodes, worst)
-			if worst > ttl {
-				t.Errorf("nobody was elected for %v", worst)
+			if worst > 200*time.Millisecond {
+				t.Errorf("nobody was elected for %v: longer than a node timeout, with all nodes answering within 4ms", worst)
 			}
 			for range 60 { // let everybody finish
 				_ = le.Release(context.Background())
@@ -523,7 +523,10 @@ func TestLowerPriorityContendsLater(t *testing.T) {
 						}
 					}()
 				}
-				time.Sleep(time.Second)
+				keep, stop := context.WithCancel(context.Background())
+				go func() { _ = le.Keep(keep) }()
+				time.Sleep(2 * ttl) // a priority above the usual is told once a TTL
+				stop()
 				_ = le.Release(context.Background())
 				if first := <-got; first != "high" {
 					t.Fatalf("the candidate of priority %d won against %d", test.low, test.high)
