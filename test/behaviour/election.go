@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/pkg/boottime"
 	"github.com/podlease/podlease/test/redistest"
 	"github.com/podlease/podlease/test/sidecartest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // Election are the specs of three candidates on three nodes.

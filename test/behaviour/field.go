@@ -9,14 +9,14 @@ import (
 	"slices"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/pkg/boottime"
 	"github.com/podlease/podlease/test/link"
 	"github.com/podlease/podlease/test/recorder"
 	"github.com/podlease/podlease/test/redistest"
 	"github.com/podlease/podlease/test/sidecartest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // Patience is how long a test waits for what has no bound of its own. It says

@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 
+	"github.com/podlease/podlease/test/behaviour"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"github.com/podlease/podlease/test/behaviour"
 )
 
 // expectUsageError runs the sidecar, which is to end with code 2 and one line that

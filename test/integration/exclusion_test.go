@@ -3,11 +3,11 @@ package integration_test
 import (
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/test/behaviour"
 	"github.com/podlease/podlease/test/recorder"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // A round is one thing that ends a term, and what makes the field whole again once

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/test/behaviour"
 	"github.com/podlease/podlease/test/redistest"
 	"github.com/podlease/podlease/test/sidecartest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 var (

@@ -1,0 +1,52 @@
+package integration_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/podlease/podlease/pkg/redlock"
+	"github.com/podlease/podlease/pkg/redlock/redisnode"
+	"github.com/podlease/podlease/test/behaviour"
+	"github.com/podlease/podlease/test/redistest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("A lease", func() {
+	It("is never lost in a thousand renewals with each of three nodes frozen in turn", func(ctx SpecContext) {
+		servers := nodes(3)
+		locker := newLocker(servers, redlock.Options{TTL: 3 * time.Second, KeyPrefix: "podlease:", Identity: "library"})
+		lease, err := locker.Acquire(ctx, "orders")
+		Expect(err).NotTo(HaveOccurred())
+		for i, frozen := range servers {
+			frozen.Freeze()
+			began := time.Now()
+			for round := range 1000 {
+				Expect(lease.Renew(ctx)).To(Succeed(), "renewal %d with node %d frozen", round, i)
+			}
+			AddReportEntry(fmt.Sprintf("a renewal with node %d frozen took on average", i), time.Since(began)/1000)
+			frozen.Thaw()
+		}
+		Expect(lease.Release(ctx)).To(Succeed())
+		for _, n := range servers {
+			Eventually(func() bool { return exists(ctx, n, "podlease:orders") }).WithContext(ctx).Should(BeFalse())
+		}
+	}, SpecTimeout(2*behaviour.Patience))
+})
+
+// newLocker is a locker of this process.
+func newLocker(servers []*redistest.Server, opt redlock.Options) *redlock.Locker {
+	GinkgoHelper()
+	var list []redlock.Node
+	for _, s := range servers {
+		n, err := redisnode.New(redisnode.Config{Address: s.URL(), NodeTimeout: opt.TTL / 50})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(n.Close)
+		list = append(list, n)
+	}
+	locker, err := redlock.New(list, opt)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(locker.Close)
+	return locker
+}
