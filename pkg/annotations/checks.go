@@ -57,6 +57,16 @@ func durationFrom(least time.Duration) func(string) error {
 	}
 }
 
+func checkTTL(v string) error {
+	if err := durationFrom(minTTL)(v); err != nil {
+		return err
+	}
+	if d, _ := time.ParseDuration(v); d%time.Millisecond != 0 {
+		return fmt.Errorf("must be a duration in whole milliseconds")
+	}
+	return nil
+}
+
 func intFrom(least, most int) func(string) error {
 	return func(v string) error {
 		n, err := strconv.Atoi(v)

@@ -22,7 +22,7 @@ var table = []Key{
 	{
 		Name: TTL, Author: User, Default: "the chart's, else `10s` (`15s` with `on-loss: restart`)", Flag: "ttl", Chart: "ttl",
 		Meaning: "How long a lease lasts without renewal. Above 30 s only with a quarantine as long, set in the chart.",
-		Allowed: "a duration of at least `500ms`, at least 10 × node-timeout", Pattern: durationPattern, check: durationFrom(minTTL),
+		Allowed: "a duration of at least `500ms` in whole milliseconds, at least 10 × node-timeout", Pattern: durationPattern, check: checkTTL,
 	},
 	{
 		Name: RenewInterval, Author: User, Default: "the chart's, else ttl/5", Flag: "renew-interval", Chart: "renewInterval",
@@ -52,7 +52,7 @@ var table = []Key{
 	{
 		Name: LogLevel, Author: User, Default: "the chart's, else `info`", Flag: "log-level", Chart: "logLevel",
 		Meaning: "How much the sidecar logs.",
-		Values:  []string{"info", "debug"}, check: oneOf("info", "debug"),
+		Values:  []string{"debug", "info", "error"}, check: oneOf("debug", "info", "error"),
 	},
 	{
 		Name: AppHealth, Author: User, Default: "`auto`",

@@ -141,18 +141,28 @@ func (i *injector) addGate() {
 	}
 }
 
-// status is what the annotation of that name says.
-type status struct {
+// Status is what the annotation of that name says of an injected Pod.
+type Status struct {
 	Version string `json:"version"`
 	Image   string `json:"image"`
 	Lock    string `json:"lock"`
 	Quorum  string `json:"quorum"`
+	Fencing string `json:"fencing"`
+}
+
+// ReadStatus reads the status annotation; ok is false where there is none that can be
+// read.
+func ReadStatus(of map[string]string) (s Status, ok bool) {
+	err := json.Unmarshal([]byte(of[annotations.Status]), &s)
+	return s, err == nil && s.Lock != ""
 }
 
 func (i *injector) addMetadata() {
-	raw, err := json.Marshal(status{Version: i.settings.Version, Image: i.settings.Image, Lock: i.lock, Quorum: i.set.Quorum})
+	raw, err := json.Marshal(Status{
+		Version: i.settings.Version, Image: i.settings.Image, Lock: i.lock, Quorum: i.set.Quorum, Fencing: i.set.Fencing,
+	})
 	if err != nil {
-		panic(err) // four strings always marshal
+		panic(err) // strings always marshal
 	}
 	i.pod.Annotations = with(i.pod.Annotations, annotations.Status, string(raw))
 	i.pod.Annotations = with(i.pod.Annotations, annotations.Lock, i.lock)

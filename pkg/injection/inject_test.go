@@ -1,7 +1,6 @@
 package injection_test
 
 import (
-	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -82,9 +81,10 @@ func TestMetadata(t *testing.T) {
 	if r.Pod.Annotations[annotations.Lock] != "shop/orders" {
 		t.Errorf("annotations %v", r.Pod.Annotations)
 	}
-	var status map[string]string
-	if err := json.Unmarshal([]byte(r.Pod.Annotations[annotations.Status]), &status); err != nil || status["lock"] != "shop/orders" || status["version"] != "1.0.0" {
-		t.Errorf("status %v, %v", status, err)
+	status, ok := injection.ReadStatus(r.Pod.Annotations)
+	want := injection.Status{Version: "1.0.0", Image: "example.com/podlease-sidecar:1", Lock: "shop/orders", Quorum: "default", Fencing: "redis"}
+	if !ok || status != want {
+		t.Errorf("status %+v, want %+v", status, want)
 	}
 }
 
