@@ -13,7 +13,7 @@ func (f *Flags) WriteHelp(w io.Writer) {
 		if flag.Hidden || flag.Name == versionFlag {
 			return
 		}
-		fmt.Fprintf(w, "  --%s %s\n        %s\n        default %s, environment %s\n",
+		fmt.Fprintf(w, "  --%s %s\n        %s\n        default: %s; environment: %s\n",
 			flag.Name, kind(flag), flag.Usage, shown(flag), Variable(flag.Name))
 	})
 	fmt.Fprintf(w, "  --%s\n        print the version and exit\n  -h, --help\n        print this and exit\n", versionFlag)

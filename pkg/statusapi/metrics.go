@@ -16,8 +16,8 @@ type Observer interface {
 	ObserveAcquire(d time.Duration)
 	// ObserveRenew is told of each renewal that a quorum confirmed.
 	ObserveRenew(d time.Duration)
-	// ObserveDemotion is told, once per term, how long it took from no longer being
-	// active until that was published.
+	// ObserveDemotion is told, once per term, how long its end took, from no longer
+	// being active to the release or the decision against it.
 	ObserveDemotion(d time.Duration)
 }
 
@@ -62,7 +62,7 @@ func NewMetrics(build Build) *Metrics {
 		registry: prometheus.NewPedanticRegistry(),
 		acquire:  histogram("podlease_acquire_duration_seconds", "How long attempts took that got the lease.", roundBuckets),
 		renew:    histogram("podlease_renew_duration_seconds", "How long renewals took until a quorum had confirmed.", roundBuckets),
-		demotion: histogram("podlease_demotion_duration_seconds", "How long it took from no longer being active until that was published.", demotionBuckets),
+		demotion: histogram("podlease_demotion_duration_seconds", "How long ends of terms took, from no longer being active to the release or the decision against it.", demotionBuckets),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "podlease_build_info", Help: "What the program was made from; always 1.",

@@ -76,12 +76,13 @@ func (h *readOnly) standby(w http.ResponseWriter, _ *http.Request) {
 	writeLeadership(w, okIf(canContend(l, health)), l)
 }
 
-// canContend reports whether a standby would take the lease if it were free.
+// canContend reports whether a standby would take the lease if it were free: nothing
+// is in its way but somebody else.
 func canContend(l election.Leadership, health election.Health) bool {
 	if l.Active() || l.Draining || !quorumSeen(health) {
 		return false
 	}
-	return l.Reason == "" || strings.HasPrefix(l.Reason, "held by ")
+	return l.Reason == "" || strings.HasPrefix(l.Reason, "held by ") || strings.HasPrefix(l.Reason, "contending")
 }
 
 func (h *readOnly) holder(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,23 @@
+// Command podlease-sidecar runs beside one workload, takes part in the election of
+// one lock for it, and tells over HTTP and metrics whether it is active.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals // somebody has lost patience: the lease runs out by itself
+		os.Exit(exitOther)
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
