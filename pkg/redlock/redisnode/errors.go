@@ -135,7 +135,7 @@ func classifyTLS(err error) (redlock.ErrorKind, string) {
 		material  *tlsMaterialError
 	)
 	switch {
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, errPlain):
 		return redlock.KindTLS, "this port does not speak TLS: use redis:// instead of rediss://, or the TLS port"
 	case errors.As(err, &hostname):
 		return redlock.KindTLS, "the certificate is for another name: use that name, or set the TLS server name"
@@ -165,8 +165,7 @@ func classifyNetwork(err error) (redlock.ErrorKind, string) {
 		return redlock.KindConnection, "nothing listens there: look at the address, and whether the server runs"
 	case timedOut(err):
 		return redlock.KindTimeout, "the server, or the network to it, is stuck or too slow"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case hungUp(err):
 		return redlock.KindConnection, "the server closed the connection: it may have been restarted"
 	}
 	var op *net.OpError
@@ -174,6 +173,15 @@ func classifyNetwork(err error) (redlock.ErrorKind, string) {
 		return redlock.KindConnection, ""
 	}
 	return redlock.KindOther, ""
+}
+
+func hungUp(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 func timedOut(err error) bool {
@@ -218,7 +226,7 @@ func (e *earlyError) classify(addr Address) (redlock.ErrorKind, string) {
 		return redlock.KindTLS, "this port speaks TLS: use rediss://"
 	case e.said():
 		return replyKind(e.Error())
-	case len(e.first) == 0 && !addr.TLS && !timedOut(e.err):
+	case len(e.first) == 0 && !addr.TLS && hungUp(e.err):
 		return redlock.KindTLS, "the server closed the connection without a word, as one does that expects TLS: use rediss://, or look at what listens there"
 	}
 	if kind, hint := classifyTLS(e.err); kind != "" {

@@ -22,12 +22,10 @@ func (w *worker) exchange(batch []call) {
 	if len(batch) == 0 {
 		return
 	}
-	if now.Sub(w.s.used) > trusted {
-		if err := w.s.gone(); err != nil {
-			w.lost(err) // and nothing was sent: it can wait for the next connection
-			w.waiting = append(w.waiting, batch...)
-			return
-		}
+	if err := w.s.gone(); err != nil {
+		w.lost(err) // and nothing was sent: it can wait for the next connection
+		w.waiting = append(w.waiting, batch...)
+		return
 	}
 	w.answer(batch, now)
 }
@@ -55,7 +53,7 @@ func (w *worker) answer(batch []call, now time.Time) {
 
 	broken := brokenBy(cmds)
 	if broken == nil {
-		w.s.used, w.tries = time.Now(), 0
+		w.tries = 0
 	}
 	for i := range batch {
 		err := w.n.finish(&batch[i], cmds[i])

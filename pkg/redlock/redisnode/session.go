@@ -46,8 +46,8 @@ func (c *rawConn) Read(p []byte) (int, error) {
 
 // early tells more about an error of the handshake.
 func (c *rawConn) early(err error) error {
-	var reply redis.Error
-	if err == nil || errors.As(err, &reply) {
+	var secrets *credentialsError
+	if isReply(err) || errors.As(err, &secrets) {
 		return err
 	}
 	e := &earlyError{err: err}
@@ -56,6 +56,10 @@ func (c *rawConn) early(err error) error {
 	}
 	return e
 }
+
+// plainTimeout bounds the question whether a server that does not answer TLS
+// answers plain text.
+const plainTimeout = 500 * time.Millisecond
 
 var errSpent = errors.New("the connection is lost")
 
@@ -95,10 +99,36 @@ func (n *Node) secure(ctx context.Context, raw *rawConn) (net.Conn, error) {
 		cfg.ServerName = n.addr.host()
 	}
 	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, raw.early(err)
+	err := conn.HandshakeContext(ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case timedOut(err) && n.speaksPlainly():
+		return nil, errPlain
 	}
-	return conn, nil
+	return nil, raw.early(err)
+}
+
+var errPlain = errors.New("the server does not answer TLS, but plain text")
+
+// speaksPlainly asks in plain text. Redis waits for ever for the end of what it
+// takes for a line when it gets a TLS greeting, so that alone cannot be told from
+// a server that is stuck.
+func (n *Node) speaksPlainly() bool {
+	ctx, cancel := context.WithTimeout(n.ctx, min(n.cfg.DialTimeout, plainTimeout))
+	defer cancel()
+	conn, err := n.cfg.Dial(ctx, n.addr.Network, n.addr.Endpoint)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var first [1]byte
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	_, err = conn.Read(first[:])
+	return err == nil && (first[0] == '+' || first[0] == '-')
 }
 
 // client wraps a connection. RESP2 is spoken because every server does, and
@@ -158,7 +188,6 @@ type session struct {
 
 	sys     syscall.RawConn // nil where the connection cannot be looked at
 	born    time.Time
-	used    time.Time   // when the last answer came
 	release func() bool // of what closes the connection with the node
 }
 
@@ -180,7 +209,6 @@ func (n *Node) connect() (*session, error) {
 	}
 	s.sys = syscallConn(l.raw.Conn)
 	s.born = time.Now()
-	s.used = s.born
 	return s, nil
 }
 

@@ -13,8 +13,6 @@ const (
 	backoffMax = time.Second
 	// idleCheck is how often an idle connection is looked at, without a command.
 	idleCheck = time.Second
-	// trusted is how long after an answer a connection is used without a look.
-	trusted = 5 * time.Millisecond
 )
 
 // worker owns a node's connection for commands.
