@@ -27,7 +27,8 @@ type Config struct {
 // Option changes how a server is started.
 type Option func(*Config)
 
-func newConfig(options []Option) Config {
+// NewConfig applies options to the defaults.
+func NewConfig(options ...Option) Config {
 	cfg := Config{Binary: "redis-server"}
 	for _, o := range options {
 		o(&cfg)
@@ -71,8 +72,8 @@ func WithReplicaOf(primary *Server) Option {
 // its data; Ready waits.
 func WithoutWait() Option { return func(c *Config) { c.NotReady = true } }
 
-// File is the server's configuration file: data in dir, listening on bind and port.
-// Nothing is persisted unless Lines say so.
+// File is the server's configuration file: listening on bind and port, with its data
+// and, with TLS, a new certificate in dir. Nothing is persisted unless Lines say so.
 func (c *Config) File(bind string, port int, dir string) (string, error) {
 	lines := []string{"bind " + bind, "protected-mode no", `save ""`, "appendonly no", "daemonize no", "dir " + dir}
 	switch {

@@ -62,7 +62,7 @@ type Server struct {
 // It persists nothing unless told to.
 func Start(tb TB, options ...Option) *Server {
 	tb.Helper()
-	cfg := newConfig(options)
+	cfg := NewConfig(options...)
 	p, err := newProcess(&cfg)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
