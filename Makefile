@@ -44,6 +44,41 @@ test-integration: $(GOTESTSUM) ## Run the tests against real Redis, as processes
 	@hack/packages redis-server:redis-server gcc:gcc
 	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test integration
 
+.PHONY: e2e
+e2e: image-podlease-sidecar sample-image ## Run the short end-to-end tests on a three-node cluster made here, or on $KUBECONFIG's
+	hack/e2e smoke
+
+.PHONY: e2e-full
+e2e-full: image-podlease-sidecar sample-image ## Run all end-to-end tests, and write their figures to test/e2e/RESULTS.md
+	hack/e2e full
+
+##@ Make images
+
+VERSION ?= dev
+IMAGE_REPOSITORY ?= ghcr.io/podlease
+ARCH ?= $(shell go env GOARCH)
+# Another architecture's archives have a folder of their own.
+IMAGES ?= build/images$(if $(filter-out $(shell go env GOARCH),$(ARCH)),/$(ARCH))
+
+.PHONY: image
+image: $(PROGRAMS:%=image-%) ## Make docker archives of the programs in build/images, without Docker (ARCH=arm64 for arm64)
+
+.PHONY: sample-image
+sample-image: image-sample-app ## Make a docker archive of the app of config/samples
+
+image-%: build/image
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$(VERSION)" \
+	  -o build/$(ARCH)/$* ./$(if $(filter sample-app,$*),test/app,cmd/$*)
+	build/image --binary build/$(ARCH)/$* --arch $(ARCH) --version $(VERSION) --name $(IMAGE_REPOSITORY)/$*:$(VERSION) --out $(IMAGES)/$(*:podlease-%=%).tar
+
+.PHONY: build/image
+build/image:
+	cd hack/image && go build -o $(CURDIR)/$@ .
+
+.PHONY: dockerfile-proof
+dockerfile-proof: ## Build every target of the Dockerfile, also where no base image can be pulled
+	hack/dockerfile-proof
+
 ##@ Work on it
 
 .PHONY: lint

@@ -27,7 +27,6 @@ func run(args []string) error {
 	flags.StringVar(&s.name, "name", "", "the image's name with its tag")
 	flags.StringVar(&s.arch, "arch", "amd64", "the program's architecture as Go names it")
 	flags.StringVar(&s.version, "version", "dev", "for the label org.opencontainers.image.version")
-	flags.StringVar(&s.revision, "revision", "", "for the label org.opencontainers.image.revision; none when empty")
 	out := flags.String("out", "", "the archive to write")
 	if err := flags.Parse(args); err != nil {
 		return err

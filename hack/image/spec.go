@@ -26,7 +26,7 @@ const user = "65532:65532"
 // spec says what to pack.
 type spec struct {
 	binary, name, arch string
-	version, revision  string
+	version            string
 	created            time.Time
 }
 
@@ -88,9 +88,6 @@ func (s spec) configure(img v1.Image, program string) (v1.Image, error) {
 		"org.opencontainers.image.version":  s.version,
 		"org.opencontainers.image.source":   "https://github.com/podlease/podlease",
 		"org.opencontainers.image.licenses": "Apache-2.0",
-	}
-	if s.revision != "" {
-		config.Config.Labels["org.opencontainers.image.revision"] = s.revision
 	}
 	return mutate.ConfigFile(img, config)
 }
