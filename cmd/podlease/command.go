@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/podlease/podlease/pkg/settings"
+)
+
+// The exit codes that mean the same in every program of podlease.
+const (
+	exitOther = 1
+	exitUsage = 2
+)
+
+// command is one of the tool's verbs.
+type command struct {
+	name    string
+	summary string // one line, for the list of commands
+	about   string // what its own help says before the flags
+	// prepare adds the flags and returns what does the work once they are parsed.
+	prepare func(flags *settings.Flags) action
+}
+
+// action does a command's work.
+type action func(ctx context.Context, call call) error
+
+// call is what a command may use of the process it runs in.
+type call struct {
+	args, env      []string
+	stdout, stderr io.Writer
+}
+
+func commands() []command {
+	return []command{demoCommand(), versionCommand()}
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	err := dispatch(ctx, call{args: args, env: env, stdout: stdout, stderr: stderr})
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "podlease: %v\n", err)
+	var wrong *settings.Error
+	if errors.As(err, &wrong) {
+		return exitUsage
+	}
+	return exitOther
+}
+
+func dispatch(ctx context.Context, call call) error {
+	name := "--help"
+	if len(call.args) > 0 {
+		name, call.args = call.args[0], call.args[1:]
+	}
+	switch name {
+	case "-h", "--help", "help":
+		writeOverview(call.stdout)
+		return nil
+	case "--version":
+		return printVersion(ctx, call)
+	}
+	for _, c := range commands() {
+		if c.name == name {
+			return c.execute(ctx, call)
+		}
+	}
+	return &settings.Error{Text: fmt.Sprintf("unknown command %q: want %s", name, strings.Join(commandNames(), ", "))}
+}
+
+func (c command) execute(ctx context.Context, call call) error {
+	flags := settings.NewFlags("podlease " + c.name)
+	act := c.prepare(flags)
+	err := flags.Parse(call.args, call.env)
+	switch {
+	case errors.Is(err, settings.ErrHelp):
+		fmt.Fprintf(call.stdout, "Usage: podlease %s [flags]\n\n%s\n\nFlags:\n", c.name, c.about)
+		flags.WriteHelp(call.stdout)
+		return nil
+	case errors.Is(err, settings.ErrVersion):
+		return printVersion(ctx, call)
+	case err != nil:
+		return err
+	}
+	return act(ctx, call)
+}
+
+func commandNames() []string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func writeOverview(w io.Writer) {
+	fmt.Fprint(w, "podlease: leader election for Pods over independent Redis nodes\n\nUsage: podlease COMMAND [flags]\n\nCommands:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-10s %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, "\npodlease COMMAND --help lists its flags.\n")
+}

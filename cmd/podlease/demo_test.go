@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// happening is one line of the account, or one answer, that says who is active.
+type happening struct {
+	name  string
+	token uint64
+}
+
+// heard collects what the endpoints answered.
+type heard struct {
+	mu  sync.Mutex
+	all map[happening]bool
+}
+
+func (h *heard) add(e happening) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all[e] = true
+}
+
+func (h *heard) has(e happening) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all[e]
+}
+
+var (
+	endpoint = regexp.MustCompile(`^candidate-\d +(http://\S+/v1/leadership)$`)
+	active   = regexp.MustCompile(`^[\d:.]{12}  (candidate-\d) +active +token (\d+)  \((\S+) `)
+	stream   = &http.Client{}
+)
+
+// listen follows one candidate's stream of changes for as long as ctx lasts. A
+// crashed candidate ends the stream.
+func (h *heard) listen(ctx context.Context, url string) {
+	for ctx.Err() == nil {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"?watch=true", http.NoBody)
+		if err != nil {
+			return
+		}
+		resp, err := stream.Do(req)
+		if err != nil {
+			continue
+		}
+		h.read(resp.Body)
+		resp.Body.Close()
+	}
+}
+
+func (h *heard) read(body io.Reader) {
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		var doc struct {
+			Identity     string
+			Active       bool
+			FencingToken uint64
+		}
+		if ok && json.Unmarshal([]byte(data), &doc) == nil && doc.Active {
+			h.add(happening{doc.Identity, doc.FencingToken})
+		}
+	}
+}
+
+func TestDemoEventsAreInTheAnswersOfItsEndpoints(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var listeners sync.WaitGroup
+	defer listeners.Wait()
+	defer cancel()
+	out, in := io.Pipe()
+	var stderr strings.Builder
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"demo", "--once", "--ttl=1s", "--interval=1s"}, nil, in, &stderr)
+		in.Close()
+	}()
+
+	answers := &heard{all: map[happening]bool{}}
+	var told []happening
+	var causes []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		t.Log(lines.Text())
+		if m := endpoint.FindStringSubmatch(lines.Text()); m != nil {
+			listeners.Go(func() { answers.listen(ctx, m[1]) })
+		}
+		if m := active.FindStringSubmatch(lines.Text()); m != nil {
+			token, err := strconv.ParseUint(m[2], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told, causes = append(told, happening{m[1], token}), append(causes, strings.Trim(m[3], ","))
+		}
+	}
+	if got := <-code; got != 0 {
+		t.Fatalf("exit code %d: %s", got, stderr.String())
+	}
+	if got, want := strings.Join(causes, " "), "election hand-over fail-over"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	for i, e := range told {
+		if !answers.has(e) {
+			t.Errorf("told that %s is active with token %d, but no endpoint answered that", e.name, e.token)
+		}
+		if i > 0 && (e.token <= told[i-1].token || e.name == told[i-1].name) {
+			t.Errorf("%+v came after %+v: want another candidate and a larger token", e, told[i-1])
+		}
+	}
+}
+
+func TestDemoEndsInOrderWhenInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, in := io.Pipe()
+	var stderr strings.Builder
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"demo"}, nil, in, &stderr)
+		in.Close()
+	}()
+	last := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); last = lines.Text() {
+		if active.MatchString(lines.Text()) {
+			cancel() // what Ctrl-C does
+		}
+		if strings.Contains(lines.Text(), "\x1b") {
+			t.Errorf("colour in what is no terminal: %q", lines.Text())
+		}
+	}
+	select {
+	case got := <-code:
+		if got != 0 {
+			t.Errorf("exit code %d: %s", got, stderr.String())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the demo did not end")
+	}
+	if want := "The demo ends: whoever holds the lock releases it."; last != want {
+		t.Errorf("last line %q, want %q", last, want)
+	}
+}
