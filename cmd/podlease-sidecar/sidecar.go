@@ -130,7 +130,6 @@ func newApp(opt *options) (*workload.Health, error) {
 
 // event passes on what happened. It must not block.
 func (s *sidecar) event(e election.Event) {
-	s.log.Info("event", "kind", e.Kind, "message", e.Message, "fencingToken", e.FencingToken)
 	s.kubernetes.record(e)
 	s.guard.event(e)
 }
@@ -202,7 +201,7 @@ func (s *sidecar) startHelpers(ctx context.Context, broken chan<- error) *sync.W
 			broken <- err
 		}
 	}
-	helpers.Go(func() { web(s.status, statusapi.NewHandler(s.candidate, s.metrics.Handler())) })
+	helpers.Go(func() { web(s.status, statusapi.NewHandler(s.candidate, s.metrics)) })
 	helpers.Go(func() { web(s.control, statusapi.NewControlHandler(s.candidate, s.candidate)) })
 	helpers.Go(func() { s.kubernetes.run(ctx, s.candidate) })
 	if s.app != nil {
