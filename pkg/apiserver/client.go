@@ -43,7 +43,7 @@ type Client struct {
 	http *http.Client
 }
 
-// New makes a client for the API server at host, an URL. A cfg without a transport of
+// New makes a client for the API server at host, an URL, and takes cfg over. A cfg without a transport of
 // its own speaks HTTP/1.1: there a request that was given up takes its connection
 // with it, whereas an HTTP/2 connection into a cut network would be kept, and waited
 // for, until its health check notices after 45 s.
@@ -57,6 +57,13 @@ func New(host string, cfg *transport.Config) (*Client, error) {
 	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = userAgent
+	}
+	if cfg.BearerTokenFile != "" {
+		// Read again each minute, and after a refusal: client-go's own BearerTokenFile
+		// leaves out the latter, so an expired token would be kept for up to a minute.
+		token := transport.NewCachedFileTokenSource(cfg.BearerTokenFile)
+		cfg.Wrap(transport.ResettableTokenSourceWrapTransport(token))
+		cfg.BearerTokenFile = ""
 	}
 	rt, err := transport.New(cfg)
 	if err != nil {
