@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -36,6 +37,7 @@ func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
 		le.withdraw(ctx)
 	}
 	result := c.learn(le, err)
+	c.tallyAttempt(result)
 	c.locker.report(Round{Took: c.locker.opt.Clock() - start, Result: result})
 	if err != nil {
 		return nil, err
@@ -290,4 +292,17 @@ func (c *Contest) settled() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.splits, c.notBefore = 0, 0
+}
+
+func (c *Contest) tallyAttempt(r Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.attempts[r]++
+}
+
+// Attempts returns how many attempts ended how.
+func (c *Contest) Attempts() map[Result]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.attempts)
 }

@@ -28,6 +28,8 @@ type Contest struct {
 	splits    int           // votes split in a row
 	notBefore time.Duration // when the wait after a split vote is over
 
+	attempts map[Result]uint64
+
 	heard   int // the highest priority heard of
 	heardAt time.Duration
 }
@@ -55,6 +57,7 @@ func (l *Locker) Contest(lock string) *Contest {
 	return &Contest{
 		locker: l, lock: lock, keys: l.keys(lock),
 		events: make(chan event, eventBuffer), sights: make([]sight, len(l.nodes)),
+		attempts: map[Result]uint64{},
 	}
 }
 

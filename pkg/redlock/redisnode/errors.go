@@ -128,7 +128,7 @@ func replyKind(msg string) (redlock.ErrorKind, string) {
 func classifyTLS(err error) (redlock.ErrorKind, string) {
 	var (
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
+		alert     *net.OpError
 		authority x509.UnknownAuthorityError
 		hostname  x509.HostnameError
 		invalid   x509.CertificateInvalidError
@@ -143,7 +143,7 @@ func classifyTLS(err error) (redlock.ErrorKind, string) {
 		return redlock.KindTLS, "the certificate is from an authority that is not trusted: give its CA file"
 	case errors.As(err, &invalid):
 		return redlock.KindTLS, "the server's certificate is not valid (now)"
-	case errors.As(err, &alert):
+	case errors.As(err, &alert) && alert.Op == "remote error": // how crypto/tls reports an alert
 		return redlock.KindTLS, "the server refused our side of TLS: it may want a client certificate, or another CA"
 	case errors.As(err, &material):
 		return redlock.KindTLS, "look at the certificate, key and CA files"

@@ -58,13 +58,6 @@ var _ = Describe("a subscription", func() {
 		Eventually(notices).Should(Receive(Equal(redlock.Notice{Kind: redlock.NoticeSubscribed})))
 	})
 
-	It("costs no command while it is silent", func() {
-		notices := subscribe(node)
-		Eventually(notices).Should(Receive())
-		Expect(server.Client().ClientList(ctx).Val()).To(ContainSubstring("sub=1"))
-		Expect(server.Client().Info(ctx, "commandstats").Val()).NotTo(ContainSubstring("cmdstat_ping:calls=0"))
-	})
-
 	It("ends with its context, also when the server is frozen", func() {
 		server.Freeze()
 		ctx, cancel := context.WithCancel(context.Background())

@@ -14,12 +14,12 @@ import (
 type Node struct {
 	server *Server
 
-	mu           sync.Mutex
-	delay        func() time.Duration
-	cut          bool
-	dropReplies  bool
-	lastRequest  time.Time
-	lastReply    time.Time
+	mu          sync.Mutex
+	delay       func() time.Duration
+	cut         bool
+	dropReplies bool
+	lastRequest time.Time
+	lastReply   time.Time
 }
 
 // Connect returns a client's connection to the server. Messages take no time.
