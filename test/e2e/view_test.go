@@ -1,0 +1,230 @@
+package e2e_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/podlease/podlease/pkg/boottime"
+	"github.com/podlease/podlease/test/recorder"
+)
+
+// askInterval is the time between two questions to a sidecar.
+const askInterval = 10 * time.Millisecond
+
+// view is all that can be seen of the sample from outside, while one spec runs: what
+// the sidecars say, what the labels say, and what clients of the Service get.
+type view struct {
+	*recorder.Recorder
+	labels *labels
+	prober *prober
+
+	mu   sync.Mutex
+	pods map[string]*corev1.Pod // those with an address, also when gone
+}
+
+// look waits until the sample is whole and begins to watch it.
+func look(ctx context.Context) *view {
+	GinkgoHelper()
+	whole(ctx)
+	v := &view{Recorder: recorder.Start(askInterval), pods: map[string]*corev1.Pod{}}
+	v.labels = &labels{roles: map[string]string{}, onPod: v.meet}
+	service, err := client.CoreV1().Services(namespace).Get(ctx, "orders", metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	v.prober = newProber("http://" + service.Spec.ClusterIP)
+
+	watching, stop := context.WithCancel(context.Background())
+	var watchers sync.WaitGroup
+	watchers.Go(func() { v.labels.run(watching) })
+	watchers.Go(func() { v.prober.run(watching) })
+	DeferCleanup(func() {
+		v.Stop()
+		stop()
+		watchers.Wait()
+	})
+	return v
+}
+
+// whole waits until all Pods of the sample are there and able, Redis nodes up for
+// longer than the quarantine among them, and one Pod bears the label.
+func whole(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		redis, err := client.AppsV1().StatefulSets(namespace).Get(ctx, "redis", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(redis.Status.AvailableReplicas).To(Equal(*redis.Spec.Replicas))
+		g.Expect(redis.Status.UpdatedReplicas).To(Equal(*redis.Spec.Replicas))
+		app, err := client.AppsV1().Deployments(namespace).Get(ctx, "orders", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(app.Status.AvailableReplicas).To(Equal(*app.Spec.Replicas))
+		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=orders"})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pods.Items).To(HaveLen(int(*app.Spec.Replicas)))
+		g.Expect(holders(pods.Items)).To(HaveLen(1))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(500 * time.Millisecond).Should(Succeed())
+}
+
+func holders(pods []corev1.Pod) []string {
+	var names []string
+	for _, pod := range pods {
+		if pod.Labels[roleLabel] == "active" {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+// meet begins to ask a Pod's sidecar when it is first seen with an address.
+func (v *view) meet(pod *corev1.Pod, gone bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, known := v.pods[pod.Name]
+	switch {
+	case gone && known:
+		v.Unwatch(pod.Name)
+	case !gone && !known:
+		v.pods[pod.Name] = pod
+		v.WatchThrough(pod.Name, sidecarOf(pod))
+	}
+}
+
+// sidecarOf dials a Pod's sidecar from inside the Pod's node.
+func sidecarOf(pod *corev1.Pod) recorder.Dial {
+	return dialIn(cluster.network(pod.Spec.NodeName), net.JoinHostPort(pod.Status.PodIP, "8484"))
+}
+
+func (v *view) pod(name string) *corev1.Pod {
+	GinkgoHelper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	Expect(v.pods).To(HaveKey(name))
+	return v.pods[name]
+}
+
+// active waits until a sidecar other than those named says that it is active.
+func (v *view) active(ctx context.Context, but ...string) recorder.Run {
+	GinkgoHelper()
+	run, err := v.Wait(ctx, func(r recorder.Run) bool { return !slices.Contains(but, r.Who) })
+	Expect(err).NotTo(HaveOccurred())
+	return run
+}
+
+// ended waits until a run is over, and returns it as it was at its end.
+func (v *view) ended(ctx context.Context, run recorder.Run) recorder.Run {
+	GinkgoHelper()
+	same := func(r recorder.Run) bool { return r.Who == run.Who && r.First == run.First }
+	Eventually(func() bool { return slices.ContainsFunc(v.Active(), same) }).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(BeFalse())
+	runs := v.Runs()
+	return runs[slices.IndexFunc(runs, same)]
+}
+
+// expectExclusion fails if any answers prove two active sidecars at one instant, or a
+// fencing token that did not grow.
+func (v *view) expectExclusion() {
+	GinkgoHelper()
+	report("watched", "%s", v.Effort())
+	Expect(recorder.Overlaps(v.Runs())).To(BeEmpty(), "two active sidecars at one instant")
+	Expect(recorder.Regressions(v.Runs())).To(BeEmpty(), "a later term without a greater token")
+}
+
+// expectOneLabel fails if the watch ever showed two Pods labelled active.
+func (v *view) expectOneLabel() {
+	GinkgoHelper()
+	Expect(v.labels.twice()).To(BeEmpty(), "two Pods labelled active in one watch")
+	Expect(v.labels.wrong()).To(BeEmpty(), "Pods without one of the two roles")
+}
+
+// expectSameTerm fails if any answer since the run began was of another term.
+func (v *view) expectSameTerm(run recorder.Run) {
+	GinkgoHelper()
+	for _, r := range v.Runs() {
+		Expect(r).To(And(HaveField("Who", run.Who), HaveField("Token", run.Token)), "the term was lost")
+	}
+	Expect(v.Active()).To(HaveLen(1), "nobody is active")
+}
+
+// endpoints are the addresses the Service's EndpointSlices hold ready.
+func endpoints(ctx context.Context) ([]string, error) {
+	slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=orders"})
+	if err != nil {
+		return nil, err
+	}
+	var ready []string
+	for _, slice := range slices.Items {
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				ready = append(ready, e.Addresses...)
+			}
+		}
+	}
+	return ready, nil
+}
+
+// followed waits until label and EndpointSlice name the holder alone, and reports how
+// long after it became active each did.
+func (v *view) followed(ctx context.Context, run recorder.Run) {
+	GinkgoHelper()
+	Eventually(func() []string { return v.labels.holders() }).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(ConsistOf(run.Who))
+	labelled := boottime.Now()
+	if at, ok := v.labels.shown(run.Who, "active", 0); ok {
+		labelled = at
+	}
+	report("label after the sidecar's first answer", "%v", (labelled - run.First.Received).Round(time.Millisecond))
+	Eventually(ctx, endpoints).WithPolling(20 * time.Millisecond).Should(ConsistOf(v.pod(run.Who).Status.PodIP))
+	report("EndpointSlice after the sidecar's first answer", "%v", (boottime.Now() - run.First.Received).Round(time.Millisecond))
+}
+
+const (
+	// settled is how long after the role moved new connections may still reach others.
+	settled = 2 * time.Second
+	// observed is how long new connections are watched after that.
+	observed = 3 * time.Second
+)
+
+// expectService judges the new connections around a change of roles: from two seconds
+// after it, all reach the holder.
+func (v *view) expectService(from time.Duration, run recorder.Run) {
+	GinkgoHelper()
+	after := run.First.Received + settled
+	Eventually(boottime.Now).WithTimeout(settled + observed + time.Second).WithPolling(100 * time.Millisecond).
+		Should(BeNumerically(">", after+observed))
+	before := count(v.prober.between(from, after))
+	report("new connections until 2 s after the role moved", "%d, of which %d got no reply and %d a reply from a Pod whose /leader was 503",
+		before.All, before.Refused, before.Inactive)
+	then := count(v.prober.between(after, after+observed))
+	report("new connections after that", "%d, of which %d got no reply and %d a reply from a Pod whose /leader was 503",
+		then.All, then.Refused, then.Inactive)
+	Expect(then.From).To(HaveLen(1))
+	Expect(then.From).To(HaveKeyWithValue(run.Who, then.All), "new connections that did not reach the holder")
+	Expect(then.Inactive).To(BeZero())
+}
+
+// moved does something that moves the role, waits until it has and judges what was
+// seen meanwhile.
+func (v *view) moved(ctx context.Context, what string, act func()) (from, to recorder.Run) {
+	GinkgoHelper()
+	from = v.active(ctx)
+	start := boottime.Now()
+	act()
+	to = v.active(ctx, from.Who)
+	from = v.ended(ctx, from)
+	report("next active after "+what, "%v", (to.First.Received - start).Round(time.Millisecond))
+	v.followed(ctx, to)
+	v.expectService(start, to)
+	return from, to
+}
+
+// state is what people see.
+func state(ctx context.Context) string {
+	lines := strings.Split(kubectl(ctx, "-n", namespace, "get", "pods", "-l", "app=orders", "-L", roleLabel), "\n")
+	return "\n  " + strings.Join(lines, "\n  ")
+}
