@@ -10,11 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-redsync/redsync/v4"
 
-	"github.com/podlease/podlease/pkg/election"
-	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/test/redistest"
 )
 
@@ -32,7 +29,7 @@ const (
 func measureCommands(ctx context.Context, _ settings, rep *report) error {
 	for _, library := range []struct {
 		name string
-		join func(ctx context.Context, r *rig, servers []*redistest.Server, id int) (leave func(), err error)
+		join joiner
 	}{{"podlease", joinPodlease}, {"redsync fail-fast", joinRedsync}} {
 		holder, standby, err := countCommands(ctx, library.join)
 		if err != nil {
@@ -49,18 +46,16 @@ func measureCommands(ctx context.Context, _ settings, rep *report) error {
 	return nil
 }
 
-// joiner makes one more candidate take part, and returns when it has settled.
-type joiner func(ctx context.Context, r *rig, servers []*redistest.Server, id int) (leave func(), err error)
+// joiner makes one more candidate take part until the measure ends.
+type joiner func(ctx context.Context, r *rig, servers []*redistest.Server, id int) error
 
 func countCommands(ctx context.Context, join joiner) (holder, standby float64, err error) {
 	err = withRig(func(r *rig) error {
 		servers := r.servers(commandNodes)
 		for i := range 1 + standbys {
-			leave, err := join(ctx, r, servers, i)
-			if err != nil {
+			if err := join(ctx, r, servers, i); err != nil {
 				return err
 			}
-			r.Cleanup(leave)
 			if i == 0 {
 				if holder, err = perNodeAndTTL(ctx, servers); err != nil {
 					return err
@@ -115,25 +110,14 @@ func monitor(ctx context.Context, addr string, count *atomic.Int64) error {
 	return nil
 }
 
-func joinPodlease(ctx context.Context, r *rig, servers []*redistest.Server, id int) (func(), error) {
-	identity := fmt.Sprintf("candidate-%d", id)
-	locker := newLocker(r, servers, redlock.Options{TTL: commandTTL, Identity: identity})
-	c, err := election.New(locker, election.Config{Lock: "commands", Identity: identity, NativeSidecar: true, Log: logr.Discard()})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = c.Run(ctx)
-	}()
-	return func() { cancel(); <-ended }, nil
+func joinPodlease(ctx context.Context, r *rig, servers []*redistest.Server, id int) error {
+	_, err := startCandidate(ctx, r, servers, "commands", commandTTL, fmt.Sprintf("candidate-%d", id))
+	return err
 }
 
 // joinRedsync waits for the lock as redsync does, and renews it as often as podlease
 // would, since redsync leaves that to its user.
-func joinRedsync(ctx context.Context, r *rig, servers []*redistest.Server, _ int) (func(), error) {
+func joinRedsync(ctx context.Context, r *rig, servers []*redistest.Server, _ int) error {
 	mutex := newRedsync(r, servers, nil).NewMutex("commands", redsync.WithExpiry(commandTTL), redsync.WithFailFast(true))
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -145,7 +129,8 @@ func joinRedsync(ctx context.Context, r *rig, servers []*redistest.Server, _ int
 			}
 		}
 	}()
-	return func() { cancel(); <-ended }, nil
+	r.Cleanup(func() { cancel(); <-ended })
+	return nil
 }
 
 func keep(ctx context.Context, mutex *redsync.Mutex) {

@@ -28,63 +28,76 @@ const (
 )
 
 // measureHandover times how long nobody is active when a holder steps down, with two
-// others waiting.
+// others waiting: candidates in this process, sidecars, and users of redsync.
 func measureHandover(ctx context.Context, set settings, rep *report) error {
 	return withRig(func(r *rig) error {
 		servers := r.servers(handoverNodes)
-		ours, err := newElection(ctx, r, servers, set.ttl)
+		library, err := newElection(ctx, r, servers, set.ttl)
 		if err != nil {
 			return err
 		}
-		theirs := newRelay(ctx, r, servers, set.ttl)
-		if _, err := theirs.next(ctx, 0); err != nil {
-			return err
-		}
-		us, them, err := handOvers(ctx, set.rounds, ours, theirs)
+		sidecars, err := newFleet(ctx, r, servers, set)
 		if err != nil {
 			return err
 		}
-		line := result{Measure: "hand-over", Nodes: handoverNodes, State: "2 standbys"}
-		line.Library = "podlease"
-		rep.add(us.result(line))
-		line.Library = "redsync fail-fast"
-		rep.add(them.result(line))
-		rep.aim("hand-over p50 in ms", ms(us.quantile(0.5)), 1)
-		rep.aim("hand-over p99 in ms", ms(us.quantile(0.99)), 5)
+		polling := newRelay(ctx, r, servers, set.ttl)
+		if _, err := polling.next(ctx, 0); err != nil {
+			return err
+		}
+		runs := []*handOverRun{
+			{name: "podlease library", once: library.handOver, settle: settle, rounds: set.rounds},
+			{name: "podlease sidecars", once: sidecars.handOver, settle: settle, rounds: set.rounds},
+			{name: "redsync fail-fast", once: polling.handOver, settle: redsyncSettle, rounds: min(set.rounds, pollingRounds)},
+		}
+		if err := interleave(ctx, runs, set.rounds); err != nil {
+			return err
+		}
+		for _, run := range runs {
+			rep.add(run.took.result(result{Measure: "hand-over", Library: run.name, Nodes: handoverNodes, State: "2 standbys"}))
+			if run.settle == settle {
+				rep.aim("hand-over p50 in ms, "+run.name, ms(run.took.quantile(0.5)), 1)
+				rep.aim("hand-over p99 in ms, "+run.name, ms(run.took.quantile(0.99)), 5)
+			}
+		}
 		return nil
 	})
 }
 
-// handOvers takes both in turns, with a pause in which former holders come back.
-func handOvers(ctx context.Context, rounds int, ours *electorate, theirs *relay) (us, them samples, err error) {
-	for round := range warmup + rounds {
-		took, err := ours.handOver(ctx)
-		if err != nil {
-			return us, them, err
-		}
-		if round < warmup {
-			continue
-		}
-		us.add(took, nil)
-		sleep(ctx, settle)
-		if round-warmup >= pollingRounds {
-			continue
-		}
-		took, err = theirs.handOver(ctx)
-		if err != nil {
-			return us, them, err
-		}
-		them.add(took, nil)
-		sleep(ctx, redsyncSettle)
-	}
-	return us, them, nil
+// handOverRun is one way to hand a lock over, again and again.
+type handOverRun struct {
+	name   string
+	once   func(ctx context.Context) (time.Duration, error)
+	settle time.Duration // until the former holder waits as well
+	rounds int
+	took   samples
 }
 
-// electorate is a lock's candidates in this process.
+// interleave takes the runs in turns, so that noise hits them all.
+func interleave(ctx context.Context, runs []*handOverRun, rounds int) error {
+	for round := range warmup + rounds {
+		for _, run := range runs {
+			if round >= warmup+run.rounds || round < warmup && run.rounds < rounds {
+				continue
+			}
+			took, err := run.once(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", run.name, err)
+			}
+			if round >= warmup {
+				run.took.add(took, nil)
+			}
+			sleep(ctx, run.settle)
+		}
+	}
+	return ctx.Err()
+}
+
+// electorate is a lock's candidates: in this process, or as sidecars.
 type electorate struct {
-	members []*election.Candidate
-	active  chan activation
-	holder  int
+	active   chan activation
+	holder   int
+	stepDown func(ctx context.Context, member int) error
+	resume   func(ctx context.Context, member int) error
 }
 
 // activation says when a candidate was first seen active.
@@ -96,30 +109,39 @@ type activation struct {
 var errNobody = errors.New("nobody became active within 30 s")
 
 func newElection(ctx context.Context, r *rig, servers []*redistest.Server, ttl time.Duration) (*electorate, error) {
-	e := &electorate{active: make(chan activation, handoverMembers)}
-	ctx, cancel := context.WithCancel(ctx)
+	var members []*election.Candidate
+	e := &electorate{
+		active:   make(chan activation, handoverMembers),
+		stepDown: func(_ context.Context, i int) error { return members[i].StepDown(time.Minute) },
+		resume:   func(_ context.Context, i int) error { return members[i].Resume() },
+	}
 	for i := range handoverMembers {
-		c, err := newCandidate(r, servers, ttl, fmt.Sprintf("candidate-%d", i+1))
+		c, err := startCandidate(ctx, r, servers, "handover", ttl, fmt.Sprintf("candidate-%d", i+1))
 		if err != nil {
-			cancel()
 			return nil, err
 		}
-		e.members = append(e.members, c)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = c.Run(ctx)
-		}()
+		members = append(members, c)
 		go e.watch(ctx, i, c)
-		r.Cleanup(func() { <-ended })
 	}
-	r.Cleanup(cancel) // before the waits: cleanups run in reverse order
-	return e, e.await(ctx)
+	_, err := e.next(ctx)
+	return e, err
 }
 
-func newCandidate(r *rig, servers []*redistest.Server, ttl time.Duration, identity string) (*election.Candidate, error) {
+// startCandidate runs a candidate with connections of its own until the measure ends.
+func startCandidate(ctx context.Context, r *rig, servers []*redistest.Server, lock string, ttl time.Duration, identity string) (*election.Candidate, error) {
 	locker := newLocker(r, servers, redlock.Options{TTL: ttl, Identity: identity})
-	return election.New(locker, election.Config{Lock: "handover", Identity: identity, NativeSidecar: true, Log: logr.Discard()})
+	c, err := election.New(locker, election.Config{Lock: lock, Identity: identity, NativeSidecar: true, Log: logr.Discard()})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(ctx)
+	}()
+	r.Cleanup(func() { cancel(); <-ended })
+	return c, nil
 }
 
 // watch notes when a candidate becomes active.
@@ -140,11 +162,6 @@ func (e *electorate) watch(ctx context.Context, member int, c *election.Candidat
 	}
 }
 
-func (e *electorate) await(ctx context.Context) error {
-	_, err := e.next(ctx)
-	return err
-}
-
 // next waits for the next holder.
 func (e *electorate) next(ctx context.Context) (activation, error) {
 	select {
@@ -160,16 +177,16 @@ func (e *electorate) next(ctx context.Context) (activation, error) {
 
 // handOver makes the holder step down and times until the next one is active.
 func (e *electorate) handOver(ctx context.Context) (time.Duration, error) {
-	former := e.members[e.holder]
+	former := e.holder
 	start := boottime.Now()
-	if err := former.StepDown(time.Minute); err != nil {
+	if err := e.stepDown(ctx, former); err != nil {
 		return 0, fmt.Errorf("step down: %w", err)
 	}
 	a, err := e.next(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return a.at - start, former.Resume()
+	return a.at - start, e.resume(ctx, former)
 }
 
 // relay is a redsync lock with one holder and others that wait for it as redsync
