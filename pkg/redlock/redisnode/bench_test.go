@@ -2,7 +2,6 @@ package redisnode_test
 
 import (
 	"context"
-	_ "embed"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +11,8 @@ import (
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
+
+	_ "embed"
 )
 
 //go:embed lock.lua

@@ -16,11 +16,11 @@ import (
 	"github.com/podlease/podlease/pkg/redlock"
 )
 
-// notDone marks an error after which the server has not done anything for the
+// notDoneError marks an error after which the server has not done anything for the
 // request: it never got it, or it refused it as a whole.
-type notDone struct{ error }
+type notDoneError struct{ error }
 
-func (e notDone) Unwrap() []error { return []error{e.error, redlock.ErrNotSent} }
+func (e notDoneError) Unwrap() []error { return []error{e.error, redlock.ErrNotSent} }
 
 func (n *Node) fault(kind redlock.ErrorKind, hint string, err error) *redlock.NodeError {
 	return &redlock.NodeError{Node: n.Name(), Kind: kind, Hint: hint, Err: err}
@@ -29,14 +29,14 @@ func (n *Node) fault(kind redlock.ErrorKind, hint string, err error) *redlock.No
 // unreachable is the answer to a request for which there is no connection.
 func (n *Node) unreachable(err error) *redlock.NodeError {
 	kind, hint := n.classify(err)
-	return n.fault(kind, hint, notDone{err})
+	return n.fault(kind, hint, notDoneError{err})
 }
 
 // failed is the answer to a request that was sent.
 func (n *Node) failed(err error) *redlock.NodeError {
 	kind, hint := n.classify(err)
 	if refused(err) {
-		err = notDone{err}
+		err = notDoneError{err}
 	}
 	return n.fault(kind, hint, err)
 }
@@ -44,8 +44,7 @@ func (n *Node) failed(err error) *redlock.NodeError {
 // refused tells whether err says that the script did nothing. All other errors
 // leave the outcome open, also an error of the script's own making.
 func refused(err error) bool {
-	var r *refusal
-	if errors.As(err, &r) {
+	if _, ok := errors.AsType[*refusal](err); ok {
 		return true
 	}
 	var reply redis.Error
@@ -84,16 +83,13 @@ var replyKinds = map[string]verdict{
 
 // classify tells what kind of error it is and what can be done about it.
 func (n *Node) classify(err error) (redlock.ErrorKind, string) {
-	var script *refusal
-	if errors.As(err, &script) {
+	if script, ok := errors.AsType[*refusal](err); ok {
 		return replyKind(script.msg)
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
 		return replyKind(reply.Error())
 	}
-	var early *earlyError
-	if errors.As(err, &early) {
+	if early, ok := errors.AsType[*earlyError](err); ok {
 		return early.classify(n.addr)
 	}
 	if kind, hint := classifyTLS(err); kind != "" {
@@ -168,8 +164,7 @@ func classifyNetwork(err error) (redlock.ErrorKind, string) {
 	case hungUp(err):
 		return redlock.KindConnection, "the server closed the connection: it may have been restarted"
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return redlock.KindConnection, ""
 	}
 	return redlock.KindOther, ""

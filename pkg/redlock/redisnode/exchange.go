@@ -3,6 +3,7 @@ package redisnode
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -109,13 +110,13 @@ func (s *session) process(ctx context.Context, cmds []*redis.Cmd) {
 func (s *session) resend(ctx context.Context, batch []call, cmds []*redis.Cmd) {
 	var again []int
 	ran := map[string]bool{}
-	for i := len(cmds) - 1; i >= 0; i-- {
+	for i, cmd := range slices.Backward(cmds) {
 		lock := batch[i].req.Keys.Lock
 		switch {
-		case !redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT"):
+		case !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
 			ran[lock] = true
 		case ran[lock]:
-			cmds[i].SetErr(notDone{errRemoved})
+			cmd.SetErr(notDoneError{errRemoved})
 		default:
 			again = append(again, i)
 		}
@@ -124,8 +125,8 @@ func (s *session) resend(ctx context.Context, batch []call, cmds []*redis.Cmd) {
 		return
 	}
 	evals := make([]*redis.Cmd, 0, len(again))
-	for k := len(again) - 1; k >= 0; k-- {
-		i := again[k]
+	for _, i := range slices.Backward(again) {
+
 		cmds[i] = redis.NewCmd(ctx, s.command(&batch[i].req, "eval", lockSource)...)
 		evals = append(evals, cmds[i])
 	}

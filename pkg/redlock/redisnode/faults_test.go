@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
 
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 var _ = Describe("a connection", func() {
@@ -39,7 +40,7 @@ var _ = Describe("a connection", func() {
 	It("is replaced while nobody asks", func() {
 		node := open(redisnode.Config{Address: server.URL(), ClientName: "podlease-test"})
 		id := func() string {
-			for _, line := range strings.Split(server.Client().ClientList(ctx).Val(), "\n") {
+			for line := range strings.SplitSeq(server.Client().ClientList(ctx).Val(), "\n") {
 				if strings.Contains(line, "name=podlease-test") {
 					return strings.Fields(line)[0]
 				}

@@ -94,7 +94,7 @@ func (n *Node) refuseUnfit(op redlock.Op) error {
 	if f.reason == "" || n.cfg.AllowUnfit || op == redlock.OpRelease {
 		return nil
 	}
-	return n.fault(redlock.KindUnfit, f.hint, notDone{unfitError(f.reason)})
+	return n.fault(redlock.KindUnfit, f.hint, notDoneError{unfitError(f.reason)})
 }
 
 type unfitError string

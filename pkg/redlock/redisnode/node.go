@@ -71,7 +71,7 @@ type Config struct {
 type Node struct {
 	cfg     Config
 	addr    Address
-	ctx     context.Context //nolint:containedctx // lives as long as the node
+	ctx     context.Context // lives as long as the node
 	cancel  context.CancelFunc
 	fitness atomic.Pointer[fitness]
 	wake    chan struct{}
@@ -92,7 +92,7 @@ var ErrClosed = errors.New("node is closed")
 // call is a request on its way.
 type call struct {
 	req      redlock.Request
-	ctx      context.Context //nolint:containedctx // the caller's, for this one request
+	ctx      context.Context // the caller's, for this one request
 	deadline time.Time
 	done     func(redlock.Reply, error)
 }
@@ -169,16 +169,16 @@ func (n *Node) Send(ctx context.Context, req redlock.Request, done func(redlock.
 
 func (n *Node) enqueue(c call) error {
 	if err := check(c.req); err != nil {
-		return n.fault(redlock.KindOther, "", notDone{err})
+		return n.fault(redlock.KindOther, "", notDoneError{err})
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return n.fault(redlock.KindOther, "", notDone{ErrClosed})
+		return n.fault(redlock.KindOther, "", notDoneError{ErrClosed})
 	}
 	if len(n.queue) >= maxQueue {
 		return n.fault(redlock.KindTimeout, "the server does not answer as fast as it is asked",
-			notDone{fmt.Errorf("%d requests wait already", maxQueue)})
+			notDoneError{fmt.Errorf("%d requests wait already", maxQueue)})
 	}
 	n.queue = append(n.queue, c)
 	signal(n.wake)

@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // minimal is what a user needs, and no more.
@@ -150,7 +150,7 @@ var _ = Describe("fitness", func() {
 		node := open(redisnode.Config{Address: server.URL()})
 		ask(node, take("a"))
 		host, port, _ := strings.Cut(primary.Addr(), ":")
-		Expect(server.Client().SlaveOf(ctx, host, port).Err()).NotTo(HaveOccurred())
+		Expect(server.Client().ReplicaOf(ctx, host, port).Err()).NotTo(HaveOccurred())
 		Eventually(func() error { return failure(node, take("a")) }).Should(beRefused(redlock.KindUnfit))
 	})
 
@@ -158,7 +158,7 @@ var _ = Describe("fitness", func() {
 		primary := redistest.Start(GinkgoTB())
 		replica := redistest.Start(GinkgoTB(), redistest.WithReplicaOf(primary))
 		Eventually(func() string { return replica.Client().Info(ctx, "replication").Val() }).Should(ContainSubstring("master_link_status:up"))
-		Expect(replica.Client().SlaveOf(ctx, "NO", "ONE").Err()).NotTo(HaveOccurred())
+		Expect(replica.Client().ReplicaOf(ctx, "NO", "ONE").Err()).NotTo(HaveOccurred())
 		node := open(redisnode.Config{Address: replica.URL()})
 		Expect(failure(node, take("a"))).To(And(beRefused(redlock.KindUnfit), MatchError(ContainSubstring("promoted"))))
 	})

@@ -1,7 +1,6 @@
 package redisnode
 
 import (
-	_ "embed" // for the script
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/podlease/podlease/pkg/redlock"
+
+	_ "embed" // for the script
 )
 
 //go:embed lock.lua

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 var _ = Describe("the lock script on Redis", func() {

@@ -3,12 +3,12 @@ package redisnode_test
 import (
 	"context"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // subscribe delivers notices until the spec ends.

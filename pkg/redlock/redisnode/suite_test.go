@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // patience is how long something may take that has no bound of its own, on a

@@ -103,11 +103,11 @@ func TestJudge(t *testing.T) {
 func TestBackoffStaysWithinBounds(t *testing.T) {
 	for tries := 1; tries < 100; tries++ {
 		d := backoff(tries)
-		if d < backoffMin/2 || d > backoffMax {
+		if d < firstWait/2 || d > longestWait {
 			t.Errorf("after %d tries: %v", tries, d)
 		}
 	}
-	if d := backoff(50); d < backoffMax/2 {
+	if d := backoff(50); d < longestWait/2 {
 		t.Errorf("after 50 tries only %v", d)
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	backoffMin = 20 * time.Millisecond
-	backoffMax = time.Second
+	firstWait   = 20 * time.Millisecond
+	longestWait = time.Second
 	// idleCheck is how often an idle connection is looked at, without a command.
 	idleCheck = time.Second
 )
@@ -117,14 +117,18 @@ func (w *worker) connected(r dialResult) {
 	w.s, w.reason = r.s, nil
 	w.n.judged(r.s.fitness)
 	w.recheck.Reset(spread(w.n.cfg.Recheck))
-	w.told = ""
+	if w.told != "" {
+		w.told = ""
+		w.n.cfg.Log.Info("node can be reached again", "node", w.n.Name())
+		return
+	}
 	w.n.cfg.Log.V(1).Info("node connected", "node", w.n.Name())
 }
 
 // lost gives the connection up. The first attempt to replace it is made at once,
 // unless the last one brought no answer either.
 func (w *worker) lost(err error) {
-	if time.Since(w.s.born) > backoffMax {
+	if time.Since(w.s.born) > longestWait {
 		w.tries = 0
 	}
 	w.s.close()
@@ -151,12 +155,12 @@ func (w *worker) tell(err error) {
 
 // backoff is how long to wait after so many failed attempts.
 func backoff(tries int) time.Duration {
-	return spread(min(backoffMin<<min(tries-1, 10), backoffMax))
+	return spread(min(firstWait<<min(tries-1, 10), longestWait))
 }
 
 // spread takes off up to half, so that many clients do not act as one.
 func spread(d time.Duration) time.Duration {
-	return d - rand.N(d/2+1) //nolint:gosec // no secret
+	return d - rand.N(d/2+1)
 }
 
 // serve sends what is queued until nothing is left, or answers it.
@@ -213,7 +217,7 @@ func (w *worker) living(batch []call) []call {
 		err := c.ended(now)
 		switch {
 		case err != nil:
-			c.done(redlock.Reply{}, w.n.fault(redlock.KindTimeout, w.waitHint(), notDone{err}))
+			c.done(redlock.Reply{}, w.n.fault(redlock.KindTimeout, w.waitHint(), notDoneError{err}))
 		default:
 			live = append(live, c)
 		}
@@ -275,7 +279,7 @@ func (w *worker) ask() {
 // deadline is a context that only has one: nothing else is heeded by go-redis,
 // and a timer costs.
 type deadline struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context // it is one
 	at              time.Time
 }
 
