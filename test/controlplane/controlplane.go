@@ -28,7 +28,10 @@ const version = "v1.37.2"
 // startWithin bounds the start of each of the two programs on a busy machine.
 const startWithin = 2 * time.Minute
 
-const adminToken = "admin-of-a-test"
+const (
+	adminToken = "admin-of-a-test"
+	issuer     = "https://kubernetes.default.svc"
+)
 
 // Server is a kube-apiserver with its etcd.
 type Server struct {
@@ -125,7 +128,7 @@ func (s *Server) ThawAPI() error { return s.apiserver.Thaw() }
 
 // StartAPI starts the API server, again on the same port, and waits until it is ready.
 func (s *Server) StartAPI(ctx context.Context) error {
-	p, err := child.Start(exec.CommandContext(ctx, filepath.Join(s.bin, "kube-apiserver"), s.flags()...)) //nolint:gosec // our own arguments
+	p, err := child.Start(exec.Command(filepath.Join(s.bin, "kube-apiserver"), s.flags()...)) //nolint:gosec,noctx // our own arguments; Close ends it
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func (s *Server) flags() []string {
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(s.port),
 		"--tls-cert-file=" + s.CAFile(), "--tls-private-key-file=" + filepath.Join(s.dir, "serving.key"),
 		"--token-auth-file=" + filepath.Join(s.dir, "tokens.csv"),
-		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-issuer=" + issuer,
 		"--service-account-key-file=" + filepath.Join(s.dir, "accounts.pub"),
 		"--service-account-signing-key-file=" + filepath.Join(s.dir, "accounts.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
