@@ -79,6 +79,15 @@ build/image:
 dockerfile-proof: ## Build every target of the Dockerfile, also where no base image can be pulled
 	hack/dockerfile-proof
 
+##@ Measure
+
+.PHONY: bench
+bench: ## Measure podlease beside redsync on real Redis processes, about 3 min (BENCHFLAGS="--rounds 2000 latency")
+	@hack/packages redis-server:redis-server
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/podlease-sidecar ./cmd/podlease-sidecar
+	@mkdir -p build && cd test/bench && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(BIN)/ . ./redsyncloop
+	@$(BIN)/bench --json build/bench.json $(BENCHFLAGS)
+
 ##@ Work on it
 
 .PHONY: lint

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/test/redistest"
@@ -55,15 +54,9 @@ func catchUp(ctx context.Context, s *redistest.Server) {
 // rounds renews the kept lease and takes a new one, a block of times.
 func (t *timings) rounds(ctx context.Context, c contender, kept held, name string) error {
 	for i := range block {
-		start := time.Now()
-		err := kept.renew(ctx)
-		t.renew.add(time.Since(start), err)
-
-		start = time.Now()
-		h, err := c.take(ctx, fmt.Sprintf("%s-%d", name, i))
-		t.acquire.add(time.Since(start), err)
-		if err == nil {
-			_ = h.release(ctx)
+		t.renewal(ctx, kept)
+		if h, ok := t.take(ctx, c, fmt.Sprintf("%s-%d", name, i)); ok {
+			discard(ctx, h)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -81,8 +81,8 @@ func parse(args []string, stdout io.Writer) (settings, []measure, error) {
 	fs.IntVar(&set.rounds, "rounds", 300, "rounds of each latency")
 	fs.DurationVar(&set.ttl, "ttl", 10*time.Second, "how long leases last")
 	fs.StringVar(&set.json, "json", "", "write the results to this file as well")
-	fs.StringVar(&set.sidecar, "sidecar", "../../bin/podlease-sidecar", "the sidecar's program, for handover and footprint")
-	fs.StringVar(&set.loop, "redsync-loop", "../../bin/redsync-loop", "the program that holds a redsync lock, for footprint")
+	fs.StringVar(&set.sidecar, "sidecar", "bin/podlease-sidecar", "the sidecar's program, for handover and footprint")
+	fs.StringVar(&set.loop, "redsync-loop", "bin/redsyncloop", "the program that holds a redsync lock, for footprint")
 	fs.Usage = func() { usage(stdout, fs) }
 	if err := fs.Parse(args); err != nil {
 		return set, nil, err
