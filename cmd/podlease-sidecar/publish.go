@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -62,6 +63,22 @@ func (k *kubernetes) run(ctx context.Context, candidate *election.Candidate) {
 	both.Go(func() { k.publisher.Run(ctx, candidate) })
 	both.Go(func() { k.recorder.Run(ctx) })
 	both.Wait()
+}
+
+// clearTimeout is as long as an API server that is away may delay contending.
+const clearTimeout = time.Second
+
+// clear takes off, before the candidate contends, a label that a previous life of
+// this sidecar left.
+func (k *kubernetes) clear(ctx context.Context, log logr.Logger) {
+	if k == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	if err := k.publisher.Clear(ctx); err != nil {
+		log.Info("contending although the role label may still say active", "cause", err.Error())
+	}
 }
 
 // election returns what the candidate waits for at the end of a term; nil when

@@ -155,7 +155,10 @@ func (s *sidecar) run(ctx context.Context) error {
 	candidate, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- s.candidate.Run(candidate) }()
+	go func() {
+		s.kubernetes.clear(candidate, s.log)
+		ended <- s.candidate.Run(candidate)
+	}()
 
 	var err error
 	select {

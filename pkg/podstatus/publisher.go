@@ -75,6 +75,7 @@ type Publisher struct {
 	source   Source
 	shown    shown
 	pace     pace
+	clear    bool // Observe saw that no label says active
 	failures uint64
 	lastErr  error
 	gone     bool
@@ -154,6 +155,19 @@ func (p *Publisher) Sync(ctx context.Context) error {
 	}
 }
 
+// Clear waits, before a candidate first contends, until the label no longer says
+// active: a sidecar that crashed may have left it. It returns at once when Observe
+// was told that it does not.
+func (p *Publisher) Clear(ctx context.Context) error {
+	p.mu.Lock()
+	clear := p.clear
+	p.mu.Unlock()
+	if clear {
+		return nil
+	}
+	return p.Sync(ctx)
+}
+
 func (p *Publisher) synced() (changed <-chan struct{}, done bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +208,9 @@ func (p *Publisher) Failures() uint64 {
 // that is a patch that changes nothing.
 func (p *Publisher) Observe(labels map[string]string) {
 	p.update(func() {
-		if role := labels[p.cfg.RoleLabel]; p.shown.differs(role) {
+		role := labels[p.cfg.RoleLabel]
+		p.clear = role != string(election.Active)
+		if p.shown.differs(role) {
 			p.cfg.Log.Info("role label was changed by somebody else", "label", p.cfg.RoleLabel, "seen", role, "want", p.shown.state.role)
 			p.shown.stolen = true
 		}

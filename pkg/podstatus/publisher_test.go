@@ -280,6 +280,38 @@ func TestStolenLabelIsPutRight(t *testing.T) {
 	})
 }
 
+func TestClearWaitsOnlyForALabelThatMaySayActive(t *testing.T) {
+	for name, tc := range map[string]struct {
+		observed []string
+		waits    bool
+	}{
+		"unknown": {nil, true},
+		"active":  {[]string{"active"}, true},
+		"standby": {[]string{"standby"}, false},
+		"none":    {[]string{""}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPods()
+				p.fail(silent)
+				pub := publish(t, p, newCandidate(), false)
+				for _, role := range tc.observed {
+					pub.Observe(map[string]string{DefaultRoleLabel: role})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := pub.Clear(ctx); (err != nil) != tc.waits {
+					t.Errorf("Clear: %v", err)
+				}
+				p.fail(nil)
+				if err := pub.Clear(t.Context()); err != nil || tc.waits != (p.role() == "standby") {
+					t.Errorf("Clear: %v, role label %q", err, p.role())
+				}
+			})
+		})
+	}
+}
+
 func TestDeletionCost(t *testing.T) {
 	for name, tc := range map[string]struct{ before, active, standby string }{
 		"template sets none":     {"", activeCost, ""},
