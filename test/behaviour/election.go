@@ -27,7 +27,11 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 	AfterEach(func() { f.ExpectExclusion() })
 
 	It("has exactly one active candidate, and the others say who", func(ctx SpecContext) {
-		run := f.Steady(ctx, f.Active(ctx), 200)
+		run := f.Active(ctx)
+		for name := range f.Sidecars {
+			Eventually(func() string { return f.Doc(ctx, name).Holder }).WithContext(ctx).Should(Equal(run.Who), name)
+		}
+		run = f.Steady(ctx, run, 500)
 		Expect(f.Recorder.Active()).To(HaveLen(1))
 		for name := range f.Sidecars {
 			doc := f.Doc(ctx, name)

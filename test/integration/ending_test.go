@@ -88,7 +88,7 @@ var _ = Describe("The workload's health", func() {
 		}))
 		DeferCleanup(app.Close)
 		servers := nodes(3)
-		c := sidecar("candidate", servers, "--ttl=1s", "--app-health="+app.URL, "--app-health-interval=20ms")
+		c := sidecar("candidate", servers, "--ttl=1s", "--app-health="+app.URL, "--app-health-interval=100ms")
 		expectStandby(ctx, c, "app unhealthy")
 		expectInactive(ctx, c, 500*time.Millisecond)
 		healthy.Store(true)
