@@ -117,8 +117,7 @@ func (r *request) send(ctx context.Context) (statusapi.Document, error) {
 
 // cause leaves out the method and the URL, which the message has already.
 func cause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

@@ -113,11 +113,11 @@ func (o *options) parse(f *settings.Flags, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	more, err := o.redis.Complete(f)
-	if err != nil {
+	o.warnings = warnings
+	if warnings, err = o.redis.Complete(f); err != nil {
 		return err
 	}
-	o.warnings = append(warnings, more...)
+	o.warnings = append(o.warnings, warnings...)
 	for _, complete := range []func(*settings.Flags) error{o.identity.Complete, o.checkAddresses, o.checkPod, o.checkWorkload, o.checkFencing} {
 		if err := complete(f); err != nil {
 			return err
@@ -196,7 +196,7 @@ func (o *options) automaticPublish(f *settings.Flags) string {
 }
 
 func readable(path string, dir bool) bool {
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // the path is a setting
 	if err != nil {
 		return false
 	}

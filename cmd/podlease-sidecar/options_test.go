@@ -410,7 +410,7 @@ func TestHelpListsEveryFlag(t *testing.T) {
 		}
 	}
 	// The names that users and charts rely on.
-	for _, name := range strings.Fields(`lock redis key-prefix bare-key ttl renew-interval stop-budget node-timeout
+	for name := range strings.FieldsSeq(`lock redis key-prefix bare-key ttl renew-interval stop-budget node-timeout
 		quarantine allow-unfit-nodes identity cluster-name listen control-listen publish kubeconfig pod-name pod-namespace
 		pod-uid podinfo-dir role-label readiness-gate fencing app-health app-health-failures app-health-interval on-loss
 		priority native-sidecar drain-timeout username username-file password-file tls-ca-file tls-cert-file tls-key-file
@@ -437,9 +437,9 @@ func TestLinksNoLargeLibraries(t *testing.T) {
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	for _, dep := range strings.Fields(string(out)) {
-		for _, large := range []string{"k8s.io/client-go/kubernetes", "k8s.io/api/", "sigs.k8s.io/controller-runtime"} {
-			if strings.HasPrefix(dep+"/", large+"/") || strings.HasPrefix(dep, large) {
+	for dep := range strings.FieldsSeq(string(out)) {
+		for _, large := range []string{"k8s.io/client-go/kubernetes/", "k8s.io/api/", "sigs.k8s.io/controller-runtime/"} {
+			if strings.HasPrefix(dep+"/", large) {
 				t.Errorf("the sidecar links %s", dep)
 			}
 		}

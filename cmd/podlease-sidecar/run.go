@@ -23,7 +23,7 @@ const (
 const program = "podlease-sidecar"
 
 // errLost ends the program when the lease was lost and --on-loss=exit.
-var errLost = errors.New("the lease was lost")
+var errLost = errors.New("exiting as --on-loss=exit asks")
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {

@@ -63,7 +63,7 @@ func (s *sidecar) listen(ctx context.Context) (err error) {
 func (s *sidecar) openNodes(context.Context) error {
 	var nodes []redlock.Node
 	for _, cfg := range s.opt.redis.Configs(s.opt.lease) {
-		cfg.Log = s.log.WithValues("node", cfg.Name)
+		cfg.Log = s.log
 		cfg.ClientName = program
 		node, err := redisnode.New(cfg)
 		if err != nil {
@@ -235,7 +235,7 @@ func (s *sidecar) close() {
 	}
 	for _, ln := range []net.Listener{s.status, s.control} {
 		if ln != nil {
-			ln.Close()
+			_ = ln.Close()
 		}
 	}
 }

@@ -62,7 +62,7 @@ var errEmpty = errors.New("the file is empty")
 
 // readSecret reads a file without the newline that editors leave at its end.
 func readSecret(file string) (string, error) {
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(file) //nolint:gosec // the path is a setting
 	if err != nil {
 		return "", err
 	}

@@ -19,8 +19,8 @@ const (
 	MaxIdentity = 400
 )
 
-// UnsafeVariable, set to 1, lets the stop budget be negative, for tests that show
-// what the budget is good for. Nothing else looks at it.
+// UnsafeVariable is the variable that, set to 1, lets the stop budget be negative, for
+// tests that show what the budget is good for. Nothing else looks at it.
 const UnsafeVariable = EnvPrefix + "UNSAFE_TESTING"
 
 // Lease is what every program that holds a lease is told about it.

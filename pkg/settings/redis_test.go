@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -169,7 +170,7 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	if err := shake(t, after, newCert, newKey); err != nil {
 		t.Errorf("the changed authority was not read: %v", err)
 	}
-	if string(after.Certificates[0].Certificate[0]) == string(before.Certificates[0].Certificate[0]) {
+	if bytes.Equal(after.Certificates[0].Certificate[0], before.Certificates[0].Certificate[0]) {
 		t.Error("the changed own certificate was not read")
 	}
 	if cfg, err := r.TLS.Config(r.Nodes[1]); cfg != nil || err != nil {

@@ -16,7 +16,7 @@ func (l *list) Set(s string) error {
 	if !l.given {
 		*l.values, l.given = nil, true
 	}
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		*l.values = append(*l.values, strings.TrimSpace(part))
 	}
 	return nil

@@ -164,7 +164,7 @@ func ListenLoopback(ctx context.Context, address string) (net.Listener, error) {
 		return nil, err
 	}
 	if tcp, ok := ln.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		ln.Close()
+		_ = ln.Close()
 		return nil, fmt.Errorf("address %q resolves to %v: %w", address, ln.Addr(), ErrNotLoopback)
 	}
 	return ln, nil

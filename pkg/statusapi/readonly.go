@@ -3,6 +3,7 @@ package statusapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,11 +55,9 @@ func serve(w http.ResponseWriter, r *http.Request, routes map[string]http.Handle
 		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is nothing at %q", r.URL.Path))
 		return
 	}
-	for _, method := range methods {
-		if r.Method == method {
-			route(w, r)
-			return
-		}
+	if slices.Contains(methods, r.Method) {
+		route(w, r)
+		return
 	}
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)

@@ -112,7 +112,6 @@ func TestUnhealthyAfterFailuresInARowAndHealthyAfterOneSuccess(t *testing.T) {
 		t.Errorf("unhealthy after %d failures, want 3", failures)
 	}
 	a.answers(200)
-	before = a.asked.Load()
 	eventually(t, "healthy again", func() bool { return healthy(h) })
 	if n := changes.Load(); n != 3 {
 		t.Errorf("told of %d changes, want 3", n)
