@@ -193,54 +193,65 @@ func (le *Lease) askAll(ctx context.Context) *round {
 }
 
 // ask sends a take to node i, unless one is in flight there: then it is repeated
-// after the reply, if that leaves something to ask for.
+// after the reply.
 func (le *Lease) ask(r *round, i int) {
-	now := le.locker.opt.Clock()
-	req := Request{Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL}
-	le.locker.permit(i, now, r.until, &req)
 	le.mu.Lock()
+	q, ok := le.prepare(r, i)
+	le.mu.Unlock()
+	if ok {
+		le.send(q)
+	}
+}
+
+// question is a take that is about to be sent.
+type question struct {
+	round *round
+	node  int
+	sent  time.Duration // read before the first byte leaves: a vote is dated from here
+	req   Request
+}
+
+// prepare makes the take for node i, and reports false when there is none to send. It
+// needs le.mu.
+func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 	a := &le.answers[i]
 	if le.ballot.dead || a.inFlight {
 		a.again = a.inFlight
-		le.mu.Unlock()
-		return
+		return question{}, false
 	}
+	now := le.locker.opt.Clock()
 	a.sent, a.inFlight, a.before, a.touched = now, true, a.touched, true
-	req.HaveVote = now < le.ballot.votes[i].until
-	req.Fence = le.ballot.proposal
-	le.mu.Unlock()
+	req := Request{
+		Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL,
+		HaveVote: now < le.ballot.votes[i].until, Fence: le.ballot.proposal,
+	}
+	le.locker.permit(i, now, r.until, &req)
 	r.add()
-	le.locker.nodes[i].Send(r.ctx, req, func(reply Reply, err error) {
-		le.answered(r, i, now, reply, err)
-		r.done()
+	return question{round: r, node: i, sent: now, req: req}, true
+}
+
+func (le *Lease) send(q question) {
+	le.locker.nodes[q.node].Send(q.round.ctx, q.req, func(reply Reply, err error) {
+		if err != nil {
+			le.locker.failed(q.node, err)
+		} else {
+			le.locker.answered(q.node, le.keys.Fence, q.sent, reply)
+		}
+		next, again := le.record(q, reply, err)
+		q.round.done()
+		if again {
+			le.send(next)
+		}
 	})
 }
 
-// answered takes in node i's reply to a take that was sent at sent.
-func (le *Lease) answered(r *round, i int, sent time.Duration, reply Reply, err error) {
-	if err != nil {
-		le.locker.failed(i, err)
-	} else {
-		le.locker.answered(i, le.keys.Fence, sent, reply)
-	}
-	if le.record(i, sent, reply, err) {
-		le.ask(le.locker.roundAfter(r), i)
-	}
-}
-
-// roundAfter is a round for a repeated question, with a time limit of its own.
-func (l *Locker) roundAfter(r *round) *round {
-	next := l.newRound(r.ctx, l.opt.NodeTimeout)
-	next.open = 0 // nobody but its requests waits for it
-	return next
-}
-
-// record counts a reply, and reports whether the node should be asked once more.
-func (le *Lease) record(i int, sent time.Duration, reply Reply, err error) (again bool) {
+// record counts a reply, and returns the next take for the node when it should be asked
+// once more.
+func (le *Lease) record(q question, reply Reply, err error) (next question, again bool) {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	now := le.locker.opt.Clock()
-	a := &le.answers[i]
+	a := &le.answers[q.node]
 	a.inFlight, a.err = false, err
 	switch {
 	case err == nil:
@@ -248,7 +259,7 @@ func (le *Lease) record(i int, sent time.Duration, reply Reply, err error) (agai
 		// Requests of one lease are ordered, so a refusal says that the token is not
 		// there, unless one that was lost is executed late.
 		a.touched = a.unknown || reply.Outcome == Taken || reply.Outcome == Extended
-		le.ballot.count(i, sent, now, reply)
+		le.ballot.count(q.node, q.sent, now, reply)
 		le.holding(now)
 	case errors.Is(err, ErrNotSent):
 		a.touched = a.before
@@ -256,15 +267,17 @@ func (le *Lease) record(i int, sent time.Duration, reply Reply, err error) (agai
 		a.unknown = true
 	}
 	again, a.again = a.again, false
-	if err == nil && reply.Outcome == Late && !a.retried {
-		// The refusal told the node's time, so the next request will be right.
-		a.retried, again = true, true
-	} else {
-		a.retried = false
-	}
+	// A refusal for being late told the node's time, so the next request will be right.
+	late := err == nil && reply.Outcome == Late && !a.retried
+	a.retried = late
 	close(le.pulse)
 	le.pulse = make(chan struct{})
-	return again && !le.ballot.dead && err == nil
+	if err != nil || !again && !late {
+		return question{}, false
+	}
+	r := le.locker.newRound(q.round.ctx, le.locker.opt.NodeTimeout)
+	r.open = 0 // nobody but this take waits for it
+	return le.prepare(r, q.node)
 }
 
 // Renew asks every node to extend the lease and returns at the q-th vote; replies

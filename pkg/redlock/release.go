@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 )
 
@@ -78,7 +79,7 @@ func (le *Lease) repeatRelease(i int, req Request) {
 	l := le.locker
 	defer l.background.Done()
 	end := l.opt.Clock() + l.opt.TTL
-	wait := time.NewTicker(l.opt.NodeTimeout)
+	wait := time.NewTicker(l.opt.NodeTimeout + le.spread(i))
 	defer wait.Stop()
 	for l.opt.Clock() < end {
 		select {
@@ -96,6 +97,14 @@ func (le *Lease) repeatRelease(i int, req Request) {
 			return
 		}
 	}
+}
+
+// spread is a short time that differs between leases and nodes, so that what is repeated
+// for many does not go out at the same instants.
+func (le *Lease) spread(i int) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(le.token)) // never fails
+	return le.locker.opt.NodeTimeout * time.Duration((h.Sum32()+uint32(i)*97)%1000) / 4000 //nolint:gosec // a node's number is small
 }
 
 func (le *Lease) awaitReleases(ctx context.Context, results <-chan error, waiting int) error {

@@ -56,6 +56,14 @@ func (n *Node) DropReplies(drop bool) {
 	n.dropReplies = drop
 }
 
+// Reconnect breaks the connection and makes another one: what is sent from now on may
+// overtake what is still under way.
+func (n *Node) Reconnect() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lastRequest, n.lastReply = time.Time{}, time.Time{}
+}
+
 // Name returns the server's name.
 func (n *Node) Name() string { return n.server.name }
 
@@ -115,6 +123,16 @@ func (n *Node) loses() bool {
 	return n.cut || n.dropReplies
 }
 
+// travel takes as long as a message does.
+func (n *Node) travel() {
+	n.mu.Lock()
+	delay := n.delay
+	n.mu.Unlock()
+	if delay != nil {
+		time.Sleep(delay())
+	}
+}
+
 type subscription struct {
 	channel string
 	node    *Node
@@ -140,6 +158,7 @@ func (s *subscription) lost() {
 // Subscribe implements redlock.Node.
 func (n *Node) Subscribe(ctx context.Context, channel string, deliver func(redlock.Notice)) {
 	sub := &subscription{channel: channel, node: n, deliver: deliver, broken: make(chan struct{}, 1)}
+	n.travel()
 	n.server.mu.Lock()
 	n.server.subs[sub] = true
 	n.server.mu.Unlock()
@@ -149,7 +168,7 @@ func (n *Node) Subscribe(ctx context.Context, channel string, deliver func(redlo
 		n.server.mu.Unlock()
 	}()
 	for {
-		if !n.isCut() {
+		if n.travel(); !n.isCut() && ctx.Err() == nil {
 			deliver(redlock.Notice{Kind: redlock.NoticeSubscribed})
 		}
 		select {

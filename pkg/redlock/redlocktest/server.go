@@ -4,6 +4,8 @@
 package redlocktest
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,9 +19,12 @@ type Server struct {
 	name string
 
 	mu      sync.Mutex
-	boot    time.Time // when the process started, in true time
+	boot    time.Time // when the process started, by the server's clock
 	runs    int
+	origin  time.Time
+	rate    float64       // of the server's clock against true time, less one
 	skew    time.Duration // of the server's clock
+	full    bool
 	keys    map[string]entry
 	fences  map[string]uint64
 	frozen  bool
@@ -36,8 +41,8 @@ type entry struct {
 
 // NewServer returns a server that has been up for age.
 func NewServer(name string, age time.Duration) *Server {
-	s := &Server{name: name, subs: map[*subscription]bool{}, handled: map[redlock.Op]int{}}
-	s.start(time.Now().Add(-age))
+	s := &Server{name: name, origin: time.Now(), subs: map[*subscription]bool{}, handled: map[redlock.Op]int{}}
+	s.start(s.now().Add(-age))
 	return s
 }
 
@@ -50,10 +55,36 @@ func (s *Server) start(boot time.Time) {
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.start(time.Now())
+	s.start(s.now())
 	for sub := range s.subs {
 		sub.lost()
 	}
+}
+
+// RestartWithData ends the process and starts another one that has kept everything.
+func (s *Server) RestartWithData() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boot, s.runs = s.now(), s.runs+1
+	for sub := range s.subs {
+		sub.lost()
+	}
+}
+
+// Full makes the server refuse new keys, as Redis does when it is out of memory;
+// existing keys can be extended.
+func (s *Server) Full(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
+}
+
+// Rate makes the server's clock run fast by that part, or slow when it is negative.
+func (s *Server) Rate(r float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skew += time.Duration(float64(time.Since(s.origin)) * (s.rate - r)) // no step now
+	s.rate = r
 }
 
 // Freeze stops the process; what it is sent waits until Thaw.
@@ -126,9 +157,12 @@ func (s *Server) SetFence(key string, n uint64) {
 	s.fences[key] = n
 }
 
-func (s *Server) now() time.Time { return time.Now().Add(s.skew) }
+func (s *Server) now() time.Time {
+	now := time.Now()
+	return now.Add(s.skew + time.Duration(float64(now.Sub(s.origin))*s.rate))
+}
 
-func (s *Server) runID() string { return s.name + "#" + string(rune('0'+s.runs)) }
+func (s *Server) runID() string { return s.name + "#" + strconv.Itoa(s.runs) }
 
 func (s *Server) get(key string) (string, time.Duration) {
 	e, ok := s.keys[key]
@@ -161,13 +195,15 @@ func (s *Server) execute(req redlock.Request) (redlock.Reply, error) {
 		}
 	}
 	s.handled[req.Op]++
-	uptime := s.now().Sub(s.boot.Add(s.skew)).Truncate(time.Second)
+	uptime := s.now().Sub(s.boot).Truncate(time.Second) // wall time, as Redis counts it
 	mature := req.Quarantine == 0 || req.MatureRunID == s.runID() || req.Unseen && uptime-time.Second >= req.Quarantine
 	r := redlock.Reply{RunID: s.runID(), Young: !mature, Uptime: uptime, Time: s.now().UnixMicro()}
 	value, left := s.get(req.Keys.Lock)
 	switch {
 	case req.Op == redlock.OpRelease:
 		r.Outcome = s.release(req, value)
+	case value == "" && s.full && req.Op == redlock.OpTake:
+		return redlock.Reply{}, &redlock.NodeError{Node: s.name, Kind: redlock.KindMemory, Err: fmt.Errorf("out of memory: %w", redlock.ErrNotSent)}
 	case value == "":
 		r.Outcome = s.grant(req, mature, r.Time)
 	case value == req.Token && req.Op == redlock.OpTake:
@@ -220,3 +256,6 @@ func (s *Server) publish(channel, message string) {
 		}
 	}
 }
+
+// Name returns the server's name.
+func (s *Server) Name() string { return s.name }

@@ -1,0 +1,258 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/podlease/podlease/pkg/election"
+	"github.com/podlease/podlease/pkg/redlock"
+	"github.com/podlease/podlease/pkg/redlock/redlocktest"
+)
+
+// Setting is what a run does and how long.
+type Setting struct {
+	Seed uint64
+	// Length is how long faults go on, in virtual time. Then everything heals, and
+	// somebody has to be elected.
+	Length time.Duration
+	// Wild breaks the assumptions as well: clocks step and run far off, nodes lose keys
+	// without restarting. Two candidates may then be active, but storage that compares
+	// tokens must not notice.
+	Wild bool
+	// NoQuarantine turns the quarantine off, to see that the checker finds the harm.
+	NoQuarantine bool
+}
+
+// The settings that all candidates of a run share are drawn from these.
+var (
+	ttls     = []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}
+	nodeSets = []int{1, 3, 3, 3, 4, 5}
+)
+
+// world is one run.
+type world struct {
+	set     Setting
+	rng     *rand.Rand
+	start   time.Time
+	ttl     time.Duration
+	opt     redlock.Options
+	servers []*redlocktest.Server
+	procs   []*proc
+	log     timeline
+	check   checker
+	stopped []context.CancelFunc
+	running sync.WaitGroup
+}
+
+// newWorld draws a world from the seed.
+func newWorld(set Setting) *world {
+	w := &world{set: set, rng: rand.New(rand.NewPCG(set.Seed, 1)), start: time.Now()}
+	w.log.start = w.start
+	w.check.log = &w.log
+	w.ttl = ttls[w.rng.IntN(len(ttls))]
+	w.opt = redlock.Options{
+		TTL: w.ttl, StopBudget: []time.Duration{0, w.ttl / 10, w.ttl / 4}[w.rng.IntN(3)],
+		Quarantine: max(w.ttl, 3*time.Second) + time.Second, KeyPrefix: "podlease:",
+	}
+	if set.NoQuarantine {
+		w.opt.Quarantine = 0
+	}
+	for i := range nodeSets[w.rng.IntN(len(nodeSets))] {
+		s := redlocktest.NewServer(fmt.Sprintf("node-%d", i+1), time.Hour)
+		s.Rate((w.rng.Float64()*2 - 1) * 0.0049)
+		s.Step(time.Duration(w.rng.Int64N(int64(2*time.Second))) - time.Second)
+		w.servers = append(w.servers, s)
+	}
+	for i := range 2 + w.rng.IntN(4) {
+		w.procs = append(w.procs, newProc(w, i))
+	}
+	return w
+}
+
+// proc is a place where a candidate runs; a crash and restart puts another process
+// there.
+type proc struct {
+	w      *world
+	name   string
+	rng    *rand.Rand
+	rate   float64 // of its clock
+	offset time.Duration
+
+	mu     sync.Mutex
+	life   *life
+	lives  int
+	paused chan struct{} // closed when the pause ends; nil when not paused
+}
+
+// life is one process.
+type life struct {
+	*election.Candidate
+	proc   *proc
+	name   string
+	locker *redlock.Locker
+	links  []*link
+	stop   context.CancelFunc
+	done   chan struct{}
+	dead   bool // killed: nothing of it is heard any more
+}
+
+func newProc(w *world, i int) *proc {
+	return &proc{
+		w: w, name: string(rune('A' + i)), rng: rand.New(rand.NewPCG(w.set.Seed, uint64(100+i))),
+		rate: (w.rng.Float64()*2 - 1) * 0.0049, offset: time.Hour + time.Duration(w.rng.Int64N(int64(time.Hour))),
+	}
+}
+
+// clock is the process's own.
+func (p *proc) clock() time.Duration {
+	t := time.Since(p.w.start)
+	return p.offset + t + time.Duration(float64(t)*p.rate)
+}
+
+// entropy gives a life random bytes that depend on nothing but the seed.
+type entropy struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (e *entropy) Read(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := 0; i < len(b); i += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], e.rng.Uint64())
+		copy(b[i:], word[:])
+	}
+	return len(b), nil
+}
+
+// boot starts a process.
+func (p *proc) boot() {
+	p.mu.Lock()
+	p.lives++
+	l := &life{proc: p, name: fmt.Sprintf("%s%d", p.name, p.lives), done: make(chan struct{})}
+	p.mu.Unlock()
+	opt := p.w.opt
+	opt.Identity, opt.Clock = l.name, p.clock
+	opt.Entropy = &entropy{rng: rand.New(rand.NewPCG(p.w.set.Seed, hash(l.name)))}
+	nodes := make([]redlock.Node, len(p.w.servers))
+	for i, s := range p.w.servers {
+		k := newLink(l, s, i)
+		l.links, nodes[i] = append(l.links, k), k
+	}
+	var err error
+	if l.locker, err = redlock.New(nodes, opt); err != nil {
+		panic(err)
+	}
+	if l.Candidate, err = election.New(l.locker, election.Config{
+		Lock: "orders", Identity: l.name, NativeSidecar: true, Log: logr.Discard(),
+		OnEvent: func(e election.Event) { p.w.onEvent(l, e) },
+	}); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	p.w.running.Add(1)
+	go func() {
+		defer p.w.running.Done()
+		_ = l.Run(ctx)
+		close(l.done)
+	}()
+	p.mu.Lock()
+	p.life = l
+	p.mu.Unlock()
+}
+
+func hash(s string) uint64 {
+	h := uint64(1469598103934665603)
+	for _, c := range []byte(s) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
+
+// current returns the process that runs there, or nil.
+func (p *proc) current() *life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life
+}
+
+// gate returns when the process is not paused, and reports whether it still lives.
+func (l *life) gate() bool {
+	for {
+		l.proc.mu.Lock()
+		dead, paused := l.dead, l.proc.paused
+		l.proc.mu.Unlock()
+		if dead {
+			return false
+		}
+		if paused == nil {
+			return true
+		}
+		<-paused
+	}
+}
+
+// kill ends the process without a word, as SIGKILL does.
+func (p *proc) kill() {
+	p.mu.Lock()
+	l := p.life
+	if l != nil {
+		l.dead, p.life = true, nil
+	}
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.stop() // its goroutines have to end; what they send is not sent any more
+	go l.locker.Close()
+}
+
+// end stops the process in order, as SIGTERM does, and starts no other.
+func (p *proc) end() {
+	p.mu.Lock()
+	l := p.life
+	p.life = nil
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.stop()
+	go func() {
+		<-l.done
+		l.locker.Close()
+	}()
+}
+
+// onEvent is told of what candidates announce, in the instant it happens.
+func (w *world) onEvent(l *life, e election.Event) {
+	l.proc.mu.Lock()
+	dead := l.dead
+	l.proc.mu.Unlock()
+	if dead {
+		return
+	}
+	w.log.add("%s %s token %d: %s", l.name, e.Kind, e.FencingToken, e.Message)
+	if e.Kind == election.LeaderElected {
+		w.check.elected(l, e.FencingToken)
+		w.check.exclusive(w)
+	}
+}
+
+// lives returns the processes that run.
+func (w *world) lives() []*life {
+	var out []*life
+	for _, p := range w.procs {
+		if l := p.current(); l != nil {
+			out = append(out, l)
+		}
+	}
+	return out
+}
