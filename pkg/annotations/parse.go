@@ -243,3 +243,11 @@ func (p *parser) checkLoss(s *Set) {
 		p.warnings = append(p.warnings, fmt.Sprintf("%s does nothing without %s: %q", Wait, OnLoss, OnLossExec))
 	}
 }
+
+// QuorumOf is the quorum that a Pod with these annotations uses.
+func QuorumOf(given map[string]string) string {
+	if q, ok := given[Quorum]; ok {
+		return q
+	}
+	return defaultQuorum
+}

@@ -78,9 +78,22 @@ func (i *injector) run() Result {
 	i.addGate()
 	i.addMetadata()
 	return Result{
-		Pod: i.pod, Lock: i.lock, Quorum: i.set.Quorum, Fencing: i.set.Fencing,
+		Pod: i.pod, Lock: i.lock, Need: i.need(),
 		Reasons: i.reasons, Warnings: i.warnings,
 	}
+}
+
+func (i *injector) need() Need {
+	n := Need{
+		Namespace:      i.req.Namespace,
+		ServiceAccount: i.pod.Spec.ServiceAccountName,
+		Quorum:         i.set.Quorum,
+		Leases:         i.set.Fencing == annotations.FencingKubernetes,
+	}
+	if n.ServiceAccount == "" {
+		n.ServiceAccount = "default"
+	}
+	return n
 }
 
 func (i *injector) reason(format string, args ...any) {

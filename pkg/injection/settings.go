@@ -1,6 +1,8 @@
 package injection
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/podlease/podlease/pkg/annotations"
@@ -50,16 +52,34 @@ type Request struct {
 	CronJob string
 }
 
+// Need is what an injected Pod needs its namespace to have.
+type Need struct {
+	Namespace      string
+	ServiceAccount string
+	Quorum         string
+	// Leases says that fencing tokens come from Lease objects.
+	Leases bool
+}
+
 // Result tells what came of a Pod.
 type Result struct {
 	// Pod is the changed copy; nil when nothing is to be changed.
 	Pod *corev1.Pod
-	// Lock, Quorum and Fencing are those of an injected Pod.
-	Lock, Quorum, Fencing string
+	// Lock is the injected Pod's.
+	Lock string
+	// Need is the injected Pod's.
+	Need Need
 	// Reasons say what was decided and why, for the log.
 	Reasons []string
 	// Warnings are for the person who made the Pod.
 	Warnings []string
 	// Refusal is not nil when the Pod must not be admitted.
 	Refusal error
+}
+
+// WithQuorum is a copy with one quorum replaced.
+func (s Settings) WithQuorum(name string, q Quorum) Settings {
+	s.Quorums = maps.Clone(s.Quorums)
+	s.Quorums[name] = q
+	return s
 }
