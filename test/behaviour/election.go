@@ -97,11 +97,11 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 		for name := range f.Sidecars {
 			Eventually(func() string { return f.Doc(ctx, name).Reason }).WithContext(ctx).Should(HavePrefix("no quorum: 1 of 3 nodes answered"))
 		}
+		began := boottime.Now()
 		f.Nodes[0].Restart(true)
 		f.Nodes[1].Restart(true)
-		back := boottime.Now()
 		again := f.Steady(ctx, f.Active(ctx), 20)
-		report("active after the nodes came back", again.First.Received-back)
+		report("active after the start of the nodes began", again.First.Received-began)
 		Expect(f.Recorder.Active()).To(HaveLen(1))
 	}, SpecTimeout(Patience))
 }

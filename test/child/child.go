@@ -4,6 +4,7 @@ package child
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -135,7 +136,7 @@ func (p *Process) waitStopped(want bool) error {
 func FreePort() (int, error) {
 	for range 200 {
 		port := 12000 + rand.IntN(20000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue
 		}

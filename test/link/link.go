@@ -29,7 +29,7 @@ type Link struct {
 // Start opens a link to target on a free loopback port; it is closed with the test.
 func Start(tb TB, target string) *Link {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatalf("link to %s: %v", target, err)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // at makes a sample of milliseconds.
-func at(sent, received time.Duration) recorder.Sample {
-	return recorder.Sample{Sent: sent * time.Millisecond, Received: received * time.Millisecond}
+func at(sent, received int) recorder.Sample {
+	return recorder.Sample{Sent: time.Duration(sent) * time.Millisecond, Received: time.Duration(received) * time.Millisecond}
 }
 
 func run(who string, token uint64, samples ...recorder.Sample) recorder.Run {

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -61,7 +62,7 @@ func (p *process) current() *child.Process {
 }
 
 func (p *process) Start() error {
-	c, err := child.Start(exec.Command(p.bin, p.file))
+	c, err := child.Start(exec.CommandContext(context.Background(), p.bin, p.file))
 	if err != nil {
 		return fmt.Errorf("%w (is redis-server installed?)", err)
 	}

@@ -32,12 +32,12 @@ func Build(tb TB) Program {
 		tb.Fatalf("sidecartest: %v", err)
 	}
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/podlease/podlease").Output()
+	source, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/podlease/podlease").Output()
 	if err != nil {
 		tb.Fatalf("sidecartest: find the module: %v", err)
 	}
 	program := filepath.Join(dir, "podlease-sidecar")
-	build := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-o", program, "./cmd/podlease-sidecar")
+	build := exec.CommandContext(context.Background(), "go", "build", "-C", strings.TrimSpace(string(source)), "-o", program, "./cmd/podlease-sidecar")
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("sidecartest: build: %v\n%s", err, out)
 	}

@@ -52,7 +52,7 @@ func (p Program) Start(tb TB, opt Options) *Sidecar {
 		"--listen=" + s.Addr, "--control-listen=" + s.Control,
 		"--publish=none", "--quarantine=0s", "--native-sidecar",
 	}, opt.Args...)
-	cmd := exec.Command(string(p), args...)
+	cmd := exec.CommandContext(context.Background(), string(p), args...)
 	cmd.Env = append([]string{}, opt.Env...)
 	process, err := child.Start(cmd)
 	if err != nil {
