@@ -44,6 +44,11 @@ test-integration: $(GOTESTSUM) ## Run the tests against real Redis, as processes
 	@hack/packages redis-server:redis-server gcc:gcc
 	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test integration
 
+.PHONY: integration-long
+integration-long: ## Run a hundred rounds with a TTL of 3 s, with bounds on how fast things are: needs an idle machine, 10 minutes
+	@hack/packages redis-server:redis-server
+	PODLEASE_LONG=1 go test -count 1 -timeout 60m -v ./test/integration -ginkgo.focus "Three candidates|Exclusion|A lease" -ginkgo.no-color
+
 .PHONY: e2e
 e2e: image-podlease-sidecar sample-image ## Run the short end-to-end tests on a three-node cluster made here, or on $KUBECONFIG's
 	hack/e2e smoke
