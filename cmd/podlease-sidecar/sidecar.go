@@ -138,6 +138,9 @@ func (s *sidecar) announce() {
 	for _, warning := range s.opt.warnings {
 		s.log.Info("warning", "about", warning)
 	}
+	if s.opt.lease.Unsafe {
+		s.log.Error(nil, "stop budget is negative: two holders will be active at once, never do this outside a test")
+	}
 	lease := s.opt.lease
 	s.log.Info("starting", "version", build().Version, "lock", lease.Lock, "identity", s.opt.identity.Name,
 		"nodes", len(s.nodes), "ttl", lease.TTL.String(), "renewInterval", lease.RenewInterval.String(),
