@@ -29,7 +29,8 @@ const (
 
 // pace spaces the tries.
 type pace struct {
-	streak    int   // failures in a row
+	streak    int   // failures of one kind in a row
+	code      int   // that kind
 	tried     state // what the last failed try was to show
 	notBefore time.Time
 	firm      bool // notBefore holds whatever is to be shown: the server asked for it
@@ -60,6 +61,11 @@ func (p *pace) failed(want state, err error) {
 	refusal := apiserver.Refused(err)
 	if refusal == nil {
 		p.rechecks = rechecks
+	}
+	// An API server that has just come back refuses everybody until it has read who
+	// may do what: its first refusal after a silence says little.
+	if code := kind(err); code != p.code {
+		p.streak, p.code = 0, code
 	}
 	wait := min(longest(err), firstRetry<<min(p.streak, 20))
 	wait = wait/2 + rand.N(wait/2+1)

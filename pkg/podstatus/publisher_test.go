@@ -147,6 +147,23 @@ func TestLabelIsRightSoonAfterTheServerReturns(t *testing.T) {
 	})
 }
 
+// A real API server answers 403 to everybody for a second after its start.
+func TestRefusalsOfServerThatJustReturnedDoNotDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := newPods(), newCandidate()
+		publish(t, p, c, false)
+		synctest.Wait()
+		p.fail(refusing(503, "ServiceUnavailable", "down"))
+		c.elect(1)
+		time.Sleep(20 * time.Second)
+		p.fail(refusing(403, "Forbidden", "cannot patch"))
+		time.Sleep(time.Second)
+		p.fail(nil)
+		time.Sleep(time.Second)
+		expectRole(t, p, "active")
+	})
+}
+
 func TestRetryAfterIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c := newPods(), newCandidate()
