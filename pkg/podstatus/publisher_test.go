@@ -159,7 +159,7 @@ func TestRefusalsOfServerThatJustReturnedDoNotDelay(t *testing.T) {
 		p.fail(refusing(403, "Forbidden", "cannot patch"))
 		time.Sleep(time.Second)
 		p.fail(nil)
-		time.Sleep(time.Second)
+		time.Sleep(1200 * time.Millisecond)
 		expectRole(t, p, "active")
 	})
 }
