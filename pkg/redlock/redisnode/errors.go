@@ -216,16 +216,19 @@ func (e *earlyError) said() bool { return len(e.first) > 1 && e.first[0] == '-' 
 const tlsAlert = 0x15
 
 func (e *earlyError) classify(addr Address) (redlock.ErrorKind, string) {
-	switch {
-	case len(e.first) > 0 && e.first[0] == tlsAlert && !addr.TLS:
-		return redlock.KindTLS, "this port speaks TLS: use rediss://"
-	case e.said():
+	if e.said() {
 		return replyKind(e.Error())
-	case len(e.first) == 0 && !addr.TLS && hungUp(e.err):
-		return redlock.KindTLS, "the server closed the connection without a word, as one does that expects TLS: use rediss://, or look at what listens there"
 	}
 	if kind, hint := classifyTLS(e.err); kind != "" {
 		return kind, hint
+	}
+	switch silent := len(e.first) == 0 && hungUp(e.err); {
+	case !addr.TLS && len(e.first) > 0 && e.first[0] == tlsAlert:
+		return redlock.KindTLS, "this port speaks TLS: use rediss://"
+	case !addr.TLS && silent:
+		return redlock.KindTLS, "the server closed the connection without a word, as one does that expects TLS: use rediss://, or look at what listens there"
+	case silent:
+		return redlock.KindTLS, "the server closed the connection after the TLS handshake, as one does that wants a client certificate: give one, or another"
 	}
 	return classifyNetwork(e.err)
 }

@@ -126,7 +126,6 @@ func (s *session) resend(ctx context.Context, batch []call, cmds []*redis.Cmd) {
 	}
 	evals := make([]*redis.Cmd, 0, len(again))
 	for _, i := range slices.Backward(again) {
-
 		cmds[i] = redis.NewCmd(ctx, s.command(&batch[i].req, "eval", lockSource)...)
 		evals = append(evals, cmds[i])
 	}

@@ -17,7 +17,8 @@ import (
 // link is one connection under a go-redis client that cannot make another one:
 // when to connect again is decided here, not in a command's time.
 type link struct {
-	raw    *rawConn
+	raw    net.Conn // below TLS
+	heard  *listener
 	client *redis.Client
 }
 
@@ -26,33 +27,32 @@ func (l *link) close() {
 	_ = l.client.Close()
 }
 
-// rawConn remembers the first bytes that came, because go-redis does not show
+// listener remembers the first bytes that came, because go-redis does not show
 // what a server says that refuses a connection.
-type rawConn struct {
+type listener struct {
 	net.Conn
-	tls   bool // what came is not for people
 	first []byte
-	known atomic.Bool
+	heard atomic.Bool
 }
 
-func (c *rawConn) Read(p []byte) (int, error) {
+func (c *listener) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.known.Load() {
+	if n > 0 && !c.heard.Load() {
 		c.first = append([]byte(nil), p[:min(n, 200)]...)
-		c.known.Store(true)
+		c.heard.Store(true)
 	}
 	return n, err
 }
 
 // early tells more about an error of the handshake.
-func (c *rawConn) early(err error) error {
+func (l *link) early(err error) error {
 	var secrets *credentialsError
 	if isReply(err) || errors.As(err, &secrets) {
 		return err
 	}
 	e := &earlyError{err: err}
-	if c.known.Load() && !c.tls {
-		e.first = c.first
+	if l.heard.heard.Load() {
+		e.first = l.heard.first
 	}
 	return e
 }
@@ -72,16 +72,16 @@ func (n *Node) dial(ctx context.Context) (*link, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true)
 	}
-	raw := &rawConn{Conn: conn, tls: n.addr.TLS}
-	upper, err := n.secure(ctx, raw)
+	upper, err := n.secure(ctx, conn)
 	if err != nil {
-		_ = raw.Close()
+		_ = conn.Close()
 		return nil, err
 	}
-	return &link{raw: raw, client: n.client(upper)}, nil
+	heard := &listener{Conn: upper}
+	return &link{raw: conn, heard: heard, client: n.client(heard)}, nil
 }
 
-func (n *Node) secure(ctx context.Context, raw *rawConn) (net.Conn, error) {
+func (n *Node) secure(ctx context.Context, raw net.Conn) (net.Conn, error) {
 	if !n.addr.TLS {
 		return raw, nil
 	}
@@ -106,7 +106,7 @@ func (n *Node) secure(ctx context.Context, raw *rawConn) (net.Conn, error) {
 	case timedOut(err) && n.speaksPlainly():
 		return nil, errPlain
 	}
-	return nil, raw.early(err)
+	return nil, err
 }
 
 var errPlain = errors.New("the server does not answer TLS, but plain text")
@@ -205,9 +205,9 @@ func (n *Node) connect() (*session, error) {
 	s.release = context.AfterFunc(n.ctx, func() { _ = l.raw.Close() })
 	if err := n.greet(ctx, s); err != nil {
 		s.close()
-		return nil, l.raw.early(err)
+		return nil, l.early(err)
 	}
-	s.sys = syscallConn(l.raw.Conn)
+	s.sys = syscallConn(l.raw)
 	s.born = time.Now()
 	return s, nil
 }

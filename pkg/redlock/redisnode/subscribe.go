@@ -76,7 +76,7 @@ func (n *Node) listen(ctx context.Context, channel string, deliver func(redlock.
 	ps := l.client.Subscribe(dctx)
 	defer func() { _ = ps.Close() }()
 	if err := ps.Subscribe(dctx, channel); err != nil {
-		return false, l.raw.early(err)
+		return false, l.early(err)
 	}
 	sub := &subscription{ps: ps, channel: channel, deliver: deliver}
 	err = sub.serve(ctx, n.cfg.DialTimeout)
