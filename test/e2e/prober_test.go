@@ -3,8 +3,15 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/podlease/podlease/pkg/boottime"
@@ -98,16 +105,17 @@ type tally struct {
 	// All are replies and errors; Refused those that got no reply; Inactive those of
 	// Pods that said they are not active.
 	All, Refused, Inactive int
-	// From counts the replies of each Pod.
-	From map[string]int
+	// From counts the replies of each Pod, Why the errors of each kind.
+	From, Why map[string]int
 }
 
 func count(replies []reply) tally {
-	t := tally{From: map[string]int{}}
+	t := tally{From: map[string]int{}, Why: map[string]int{}}
 	for _, r := range replies {
 		t.All++
 		if r.Err != nil {
 			t.Refused++
+			t.Why[cause(r.Err)]++
 			continue
 		}
 		t.From[r.Name]++
@@ -116,4 +124,30 @@ func count(replies []reply) tally {
 		}
 	}
 	return t
+}
+
+// cause is what an error comes down to.
+func cause(err error) string {
+	var call syscall.Errno
+	var wait net.Error
+	switch {
+	case errors.As(err, &call):
+		return call.Error()
+	case errors.As(err, &wait) && wait.Timeout():
+		return fmt.Sprintf("nothing within %v", probeTimeout)
+	}
+	return err.Error()
+}
+
+func (t tally) String() string {
+	var why []string
+	for _, cause := range slices.Sorted(maps.Keys(t.Why)) {
+		why = append(why, fmt.Sprintf("%s: %d", cause, t.Why[cause]))
+	}
+	text := fmt.Sprintf("%d: %d replies, %d of them from a Pod whose /leader was 503; %d without a reply",
+		t.All, t.All-t.Refused, t.Inactive, t.Refused)
+	if len(why) > 0 {
+		text += " (" + strings.Join(why, ", ") + ")"
+	}
+	return text
 }
