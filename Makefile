@@ -10,6 +10,7 @@ GOLANGCI_LINT := $(BIN)/golangci-lint
 PROGRAMS := $(notdir $(wildcard cmd/*))
 # Every Go module of the repository.
 MODULES := $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard go.mod */*/go.mod)))
+SIMFOR ?= 5m
 GOTESTSUM_FLAGS ?= --format pkgname --hide-summary skipped
 
 ##@ Use
@@ -43,6 +44,15 @@ test-unit: $(GOTESTSUM) ## Run the unit tests and those in virtual time
 test-integration: $(GOTESTSUM) ## Run the tests against real Redis, as processes and in containers
 	@hack/packages redis-server:redis-server gcc:gcc
 	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test integration
+
+.PHONY: envtest
+envtest: $(GOTESTSUM) ## Run the tests against a real API server (the first time it may have to be built, 10 minutes)
+	@hack/packages gcc:gcc
+	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test envtest
+
+.PHONY: sim
+sim: ## Simulate elections from many seeds for SIMFOR (5m) of real time; a seed that fails prints how to replay it
+	go test -count 1 -timeout 0 ./test/sim -run 'TestSeeds$$' -v -args -sim.for=$(SIMFOR)
 
 .PHONY: integration-long
 integration-long: ## Run a hundred rounds with a TTL of 3 s, with bounds on how fast things are: needs an idle machine, 10 minutes
