@@ -27,12 +27,12 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 	AfterEach(func() { f.ExpectExclusion() })
 
 	It("has exactly one active candidate, and the others say who", func(ctx SpecContext) {
-		run := f.Active(ctx)
+		run := f.Holder(ctx)
 		for name := range f.Sidecars {
 			Eventually(func() string { return f.Doc(ctx, name).Holder }).WithContext(ctx).Should(Equal(run.Who), name)
 		}
-		run = f.Steady(ctx, run, 500)
-		Expect(f.Recorder.Active()).To(HaveLen(1))
+		Consistently(f.Recorder.Active).WithTimeout(500 * time.Millisecond).Should(HaveLen(1))
+		Expect(f.current(run)).NotTo(BeNil(), "the run ended")
 		for name := range f.Sidecars {
 			doc := f.Doc(ctx, name)
 			Expect(doc.Active).To(Equal(name == run.Who), name)
@@ -45,7 +45,7 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 
 	It("hands over on SIGTERM without waiting for the lease to run out", func(ctx SpecContext) {
 		for range 5 {
-			old := f.Steady(ctx, f.Active(ctx), 20)
+			old := f.Holder(ctx)
 			sidecar := f.Sidecars[old.Who]
 			earliest, _ := f.RunsOut(ctx)
 			sent := boottime.Now()
@@ -63,7 +63,7 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 	}, SpecTimeout(Patience))
 
 	It("fails over after a crash when the keys have run out, and not earlier", func(ctx SpecContext) {
-		old := f.Steady(ctx, f.Active(ctx), 20)
+		old := f.Holder(ctx)
 		f.Sidecars[old.Who].Crash()
 		earliest, latest := f.RunsOut(ctx)
 		first := f.Active(ctx, old.Who).First
@@ -75,18 +75,26 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 		}
 	}, SpecTimeout(Patience))
 
-	It("goes on as if nothing happened when one node is down", func(ctx SpecContext) {
-		run := f.Steady(ctx, f.Active(ctx), 20)
-		f.Nodes[0].Kill()
-		Consistently(func() any { return f.current(run) }).WithTimeout(2*f.TTL).ShouldNot(BeNil(), "the run ended")
-		Expect(f.Doc(ctx, run.Who).Quorum.Held).To(Equal(2))
-		f.Nodes[0].Restart(true)
-		Eventually(func() int { return f.Doc(ctx, run.Who).Quorum.Held }).WithContext(ctx).Should(Equal(3))
-		Expect(f.current(run)).NotTo(BeNil(), "the run ended")
-	}, SpecTimeout(Patience))
+	for _, fault := range []struct {
+		name       string
+		begin, end func(*redistest.Server)
+	}{
+		{"down", (*redistest.Server).Kill, func(n *redistest.Server) { n.Restart(true) }},
+		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		It("goes on as if nothing happened when one node is "+fault.name, func(ctx SpecContext) {
+			run := f.Holder(ctx)
+			fault.begin(f.Nodes[0])
+			Consistently(func() any { return f.current(run) }).WithTimeout(2*f.TTL).ShouldNot(BeNil(), "the run ended")
+			Expect(f.Doc(ctx, run.Who).Quorum.Held).To(Equal(2))
+			fault.end(f.Nodes[0])
+			Eventually(func() int { return f.Doc(ctx, run.Who).Quorum.Held }).WithContext(ctx).Should(Equal(3))
+			Expect(f.current(run)).NotTo(BeNil(), "the run ended")
+		}, SpecTimeout(Patience))
+	}
 
 	It("stops before its TTL when two nodes are down, and somebody is active when they are back", func(ctx SpecContext) {
-		run := f.Steady(ctx, f.Active(ctx), 20)
+		run := f.Holder(ctx)
 		f.Nodes[0].Kill()
 		f.Nodes[1].Kill()
 		down := boottime.Now() // no renewal sent later can have a quorum
@@ -100,7 +108,7 @@ func Election(program func() sidecartest.Program, nodes func(n int) []*redistest
 		began := boottime.Now()
 		f.Nodes[0].Restart(true)
 		f.Nodes[1].Restart(true)
-		again := f.Steady(ctx, f.Active(ctx), 20)
+		again := f.Holder(ctx)
 		report("active after the start of the nodes began", again.First.Received-began)
 		Expect(f.Recorder.Active()).To(HaveLen(1))
 	}, SpecTimeout(Patience))

@@ -105,17 +105,20 @@ func (f *Field) None(ctx context.Context) {
 	Expect(f.Recorder.WaitNone(ctx)).To(Succeed())
 }
 
-// Steady waits until a run has at least that many answers, and returns it as it is
-// then.
-func (f *Field) Steady(ctx context.Context, run recorder.Run, answers int) recorder.Run {
+// Holder waits until a candidate other than those named has been active for a while:
+// at least 20 answers.
+func (f *Field) Holder(ctx context.Context, but ...string) (holder recorder.Run) {
 	GinkgoHelper()
-	Eventually(func(g Gomega) {
-		now := f.current(run)
-		g.Expect(now).NotTo(BeNil(), "%v ended", run)
-		run = *now
-		g.Expect(run.Answers).To(BeNumerically(">=", answers))
-	}).WithContext(ctx).WithPolling(time.Millisecond).Should(Succeed())
-	return run
+	Eventually(func() bool {
+		for _, run := range f.Recorder.Active() {
+			if run.Answers >= 20 && !slices.Contains(but, run.Who) {
+				holder = run
+				return true
+			}
+		}
+		return false
+	}).WithContext(ctx).WithPolling(time.Millisecond).Should(BeTrue(), "nobody else is active")
+	return holder
 }
 
 // current is a run as it is now, nil if it has ended.

@@ -39,9 +39,8 @@ var rounds = []round{
 	{"freeze the holder", func(ctx SpecContext, f *behaviour.Field, holder recorder.Run) {
 		s := f.Sidecars[holder.Who]
 		Expect(s.Freeze()).To(Succeed())
-		next := f.Active(ctx, holder.Who)
+		f.Active(ctx, holder.Who)
 		Expect(s.Thaw()).To(Succeed())
-		f.Steady(ctx, next, 20)
 	}},
 	{"freeze two nodes", func(ctx SpecContext, f *behaviour.Field, _ recorder.Run) {
 		for _, n := range f.Nodes[:2] {
@@ -52,9 +51,8 @@ var rounds = []round{
 			n.Thaw()
 		}
 	}},
-	{"restart a node", func(ctx SpecContext, f *behaviour.Field, holder recorder.Run) {
+	{"restart a node", func(_ SpecContext, f *behaviour.Field, _ recorder.Run) {
 		f.Nodes[2].Restart(false)
-		f.Steady(ctx, f.Active(ctx), 20)
 	}},
 }
 
@@ -65,7 +63,7 @@ func cutOff(ctx SpecContext, f *behaviour.Field, holder recorder.Run) {
 	for _, l := range f.Links[holder.Who] {
 		l.Cut()
 	}
-	f.Steady(ctx, f.Active(ctx, holder.Who), 20)
+	f.Holder(ctx, holder.Who)
 	for _, l := range f.Links[holder.Who] {
 		l.Mend()
 	}
@@ -83,7 +81,7 @@ var _ = Describe("Exclusion, seen from outside", func() {
 		for i := range n {
 			r := rounds[i%len(rounds)]
 			By(r.name)
-			r.run(ctx, f, f.Steady(ctx, f.Active(ctx), 20))
+			r.run(ctx, f, f.Holder(ctx))
 		}
 		f.Recorder.Stop()
 		f.ExpectExclusion()
@@ -106,7 +104,7 @@ var _ = Describe("Exclusion, seen from outside", func() {
 		}
 		f.Start(3)
 		for range 3 {
-			cutOff(ctx, f, f.Steady(ctx, f.Active(ctx), 20))
+			cutOff(ctx, f, f.Holder(ctx))
 		}
 		f.Recorder.Stop()
 		Expect(recorder.Overlaps(f.Recorder.Runs())).NotTo(BeEmpty())

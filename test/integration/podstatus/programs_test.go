@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/podlease/podlease/pkg/fencing/leasetoken"
 	"github.com/podlease/podlease/pkg/podstatus"
 	"github.com/podlease/podlease/test/redistest"
 	"github.com/podlease/podlease/test/sidecartest"
@@ -30,10 +32,10 @@ type workload struct {
 	program  sidecartest.Program
 	redis    []string
 	sidecars map[string]*sidecartest.Sidecar
-	args     map[string][]string
+	args     map[string][]string // by Pod, to start its sidecar again
 }
 
-func newWorkload(ctx context.Context, pods ...string) *workload {
+func newWorkload(ctx context.Context, flags ...string) *workload {
 	GinkgoHelper()
 	w := &workload{
 		shop:     newShop(ctx),
@@ -42,22 +44,22 @@ func newWorkload(ctx context.Context, pods ...string) *workload {
 		sidecars: map[string]*sidecartest.Sidecar{},
 		args:     map[string][]string{},
 	}
-	for _, name := range pods {
-		w.add(ctx, name)
+	for i := range 3 {
+		w.add(ctx, fmt.Sprintf("orders-%d", i), flags...)
 	}
 	return w
 }
 
-func (w *workload) add(ctx context.Context, name string) {
+func (w *workload) add(ctx context.Context, name string, flags ...string) {
 	GinkgoHelper()
 	pod := w.pod(ctx, name)
 	info := GinkgoT().TempDir()
 	writePodinfo(info, pod)
 	background(func(ctx context.Context) { kubelet(ctx, pod, info) })
-	w.args[name] = []string{
+	w.args[name] = append([]string{
 		"--ttl=" + ttl.String(), "--publish=kubernetes", "--kubeconfig=" + kubeconfig(w.token(ctx, pod)),
 		"--pod-namespace=" + w.name, "--pod-name=" + name, "--pod-uid=" + string(pod.UID), "--podinfo-dir=" + info,
-	}
+	}, flags...)
 	w.start(name)
 }
 
@@ -183,7 +185,7 @@ var _ = Describe("Sidecars on a real API server and real Redis nodes", Serial, f
 	var w *workload
 
 	BeforeEach(func(ctx SpecContext) {
-		w = newWorkload(ctx, "orders-1", "orders-2", "orders-3")
+		w = newWorkload(ctx)
 	}, NodeTimeout(patience))
 
 	It("hand over at each new step-down annotation, with never two Pods labelled active", func(ctx SpecContext) {
@@ -273,5 +275,75 @@ var _ = Describe("Sidecars on a real API server and real Redis nodes", Serial, f
 		w.active(ctx, old)
 		pause("null")
 		Eventually(reason).WithContext(ctx).ShouldNot(Equal("paused"))
+	}, SpecTimeout(patience))
+})
+
+var _ = Describe("Fencing tokens from a Lease object", func() {
+	It("grow with every term, and need the API server only to begin one", Serial, func(ctx SpecContext) {
+		w := newWorkload(ctx, "--fencing=kubernetes")
+		Consistently(func(g Gomega) { // without the right to count nobody is active
+			for _, s := range w.sidecars {
+				l, err := s.Leadership(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(l.Active).To(BeFalse())
+			}
+		}).WithContext(ctx).WithTimeout(ttl).Should(Succeed())
+		w.bindLeases(ctx)
+		var last uint64
+		for range 3 {
+			name := w.active(ctx)
+			l, err := w.sidecars[name].Leadership(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(l.FencingToken).To(BeNumerically(">", last))
+			last = l.FencingToken
+			lease, err := admin.CoordinationV1().Leases(w.name).Get(ctx, leasetoken.LeaseName(w.name+"/orders"), metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(lease.Annotations).To(HaveKeyWithValue("podlease.io/fencing-token", strconv.FormatUint(last, 10)))
+			Expect(*lease.Spec.HolderIdentity).To(Equal(name))
+			_, err = w.sidecars[name].Post(ctx, "/v1/step-down?for=1s")
+			Expect(err).NotTo(HaveOccurred())
+			w.active(ctx, name)
+		}
+		name := w.active(ctx)
+		before, err := w.sidecars[name].Leadership(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(server.FreezeAPI()).To(Succeed())
+		DeferCleanup(server.ThawAPI)
+		Consistently(func() (string, error) {
+			l, err := w.sidecars[name].Leadership(ctx)
+			return l.Term, err
+		}).WithContext(ctx).WithTimeout(2 * ttl).Should(Equal(before.Term))
+		Expect(server.ThawAPI()).To(Succeed())
+	}, SpecTimeout(2*patience))
+
+	It("are never given twice", func(ctx SpecContext) {
+		s := newShop(ctx)
+		s.bindLeases(ctx)
+		api := direct(tokenFile(s.token(ctx, s.pod(ctx, "orders-1"))))
+		tokens := make(chan uint64, 100)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				defer GinkgoRecover()
+				source, err := leasetoken.New(leasetoken.Config{API: api, Namespace: s.name, Lock: "orders"})
+				Expect(err).NotTo(HaveOccurred())
+				var last uint64
+				for range 20 {
+					token, err := source.Next(ctx)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(token).To(BeNumerically(">", last))
+					last = token
+					tokens <- token
+				}
+			})
+		}
+		all.Wait()
+		close(tokens)
+		seen := map[uint64]bool{}
+		for token := range tokens {
+			Expect(seen).NotTo(HaveKey(token))
+			seen[token] = true
+		}
+		Expect(seen).To(HaveLen(100))
 	}, SpecTimeout(patience))
 })

@@ -55,23 +55,37 @@ func (s *shop) bind(ctx context.Context) {
 	shipped(&binding, "config", "samples", "rolebinding.yaml")
 	_, err := admin.RbacV1().RoleBindings(s.name).Create(ctx, &binding, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(s.allowed).WithArguments(ctx).Should(BeTrue())
+	Eventually(s.mayPublish).WithArguments(ctx).Should(BeTrue())
 }
 
 func (s *shop) unbind(ctx context.Context) {
 	GinkgoHelper()
 	Expect(admin.RbacV1().RoleBindings(s.name).Delete(ctx, "podlease-sidecar", metav1.DeleteOptions{})).To(Succeed())
-	Eventually(s.allowed).WithArguments(ctx).Should(BeFalse())
+	Eventually(s.mayPublish).WithArguments(ctx).Should(BeFalse())
 }
 
-// allowed tells whether the sidecars of the namespace may publish.
-func (s *shop) allowed(ctx context.Context) (bool, error) {
+func (s *shop) mayPublish(ctx context.Context) (bool, error) {
+	return s.may(ctx, &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "pods", Subresource: "status"})
+}
+
+// bindLeases gives the rights that fencing tokens from a Lease need.
+func (s *shop) bindLeases(ctx context.Context) {
+	GinkgoHelper()
+	var binding rbacv1.RoleBinding
+	shipped(&binding, "config", "samples", "rolebinding.yaml")
+	binding.Name, binding.RoleRef.Name = "podlease-sidecar-leases", "podlease-sidecar-leases"
+	_, err := admin.RbacV1().RoleBindings(s.name).Create(ctx, &binding, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(s.may).WithArguments(ctx, &authorizationv1.ResourceAttributes{Group: "coordination.k8s.io", Verb: "update", Resource: "leases"}).Should(BeTrue())
+}
+
+// may tells whether the sidecars of the namespace have a right.
+func (s *shop) may(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
+	right.Namespace = s.name
 	review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + s.name + ":" + account,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: s.name, Verb: "patch", Resource: "pods", Subresource: "status",
-			},
+			User:               "system:serviceaccount:" + s.name + ":" + account,
+			ResourceAttributes: right,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -42,10 +42,12 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(server.Close)
 	admin, err = server.Admin()
 	Expect(err).NotTo(HaveOccurred())
-	var role rbacv1.ClusterRole
-	shipped(&role, "config", "rbac", "sidecar_role.yaml")
-	_, err = admin.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	for _, file := range []string{"sidecar_role.yaml", "sidecar_leases_role.yaml"} {
+		var role rbacv1.ClusterRole
+		shipped(&role, "config", "rbac", file)
+		_, err = admin.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
 })
 
 // shipped reads a manifest of the repository.
