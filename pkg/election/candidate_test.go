@@ -360,6 +360,25 @@ func TestStoppedHandsOverAtOnce(t *testing.T) {
 	})
 }
 
+// Found by simulation: what the workload said before it was resumed must not shorten the
+// next hand-over.
+func TestResumeForgetsThatTheWorkloadHadStopped(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, b := w.run("a"), w.run("b")
+		a.wantActive()
+		_ = a.Drain()
+		if err := a.Stopped(); err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Resume()
+		a.wantActive()
+		_ = a.StepDown(time.Minute)
+		if took := b.activeWithin(ttl); took < stopBudget {
+			t.Fatalf("hand-over after %v, inside the stop budget of %v", took, stopBudget)
+		}
+	})
+}
+
 func TestPauseTakesNoPartUntilResume(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, b := w.run("a"), w.run("b", native)

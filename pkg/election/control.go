@@ -62,6 +62,9 @@ func (c *Candidate) Resume() error {
 			return &RefusedError{"not paused, draining or stepped down: there is nothing to resume"}
 		}
 		c.paused, c.draining, c.restUntil = false, false, 0
+		if c.term != nil && !c.term.over {
+			c.term.stopped = false // the workload acts again
+		}
 		return nil
 	})
 }

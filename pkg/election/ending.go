@@ -92,8 +92,12 @@ func (e *ending) stopped(ctx context.Context) (done, free bool) {
 	shutdown := ctx.Err() != nil
 	visible := c.cfg.Workload != nil
 	switch {
-	case said, visible && c.cfg.Workload.Stopped():
+	case said:
 		return true, true
+	case visible && c.cfg.Workload.Stopped():
+		// A server that shuts down gracefully stops listening first, and may go on
+		// writing: it has what is left of its stop budget.
+		return since >= c.opt.StopBudget, true
 	case shutdown && c.cfg.NativeSidecar:
 		return true, true
 	case shutdown && visible:

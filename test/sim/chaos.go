@@ -27,7 +27,7 @@ func nodeFaults() []fault {
 	return []fault{
 		{name: "node restarts empty", weight: 6, do: func(w *world) func() { w.server().Restart(); return nil }},
 		{name: "majority restarts empty", weight: 1, do: func(w *world) func() {
-			for _, s := range w.servers[:redlock.Quorum(len(w.servers))] {
+			for _, s := range w.servers[:redlock.Quorum(w.size)] {
 				s.Restart()
 			}
 			return nil
@@ -125,7 +125,11 @@ func controls() []fault {
 		}},
 		{name: "pause", weight: 1, do: verb(func(l *life) { _ = l.Candidate.Pause() })},
 		{name: "drain", weight: 2, do: verb(func(l *life) { _ = l.Drain() })},
-		{name: "stopped", weight: 1, do: verb(func(l *life) { _ = l.Stopped() })},
+		{name: "stopped", weight: 1, do: verb(func(l *life) {
+			if l.Stopped() == nil {
+				l.acted = time.Time{} // it may be believed: this workload has stopped
+			}
+		})},
 		{name: "priority", weight: 1, do: func(w *world) func() {
 			p := w.rng.IntN(201) - 100
 			return verb(func(l *life) { l.SetPriority(p) })(w)
@@ -156,7 +160,7 @@ func (p *proc) start() {
 	}
 }
 
-func (w *world) server() *redlocktest.Server { return w.servers[w.rng.IntN(len(w.servers))] }
+func (w *world) server() *redlocktest.Server { return w.servers[w.rng.IntN(w.size)] }
 
 func (w *world) proc() *proc { return w.procs[w.rng.IntN(len(w.procs))] }
 

@@ -49,20 +49,41 @@ func (c *checker) elected(l *life, token uint64) {
 	}
 }
 
-// exclusive checks that at most one candidate is active now. Two candidates that
+// exclusive checks that at most one candidate is active now, and that no workload acts
+// beside it: one that was told to stop has a stop budget to do so. Two candidates that
 // overlap do so in the instant in which the later becomes active.
 func (c *checker) exclusive(w *world) {
-	if w.set.Wild {
-		return
-	}
-	var active []string
+	var active, acting []string
 	for _, l := range w.lives() {
-		if l.Leadership().Active() {
+		s := l.Leadership()
+		c.revived(l, s.Term)
+		budget := l.proc.stopBudget() * 98 / 100
+		switch {
+		case s.Active():
 			active = append(active, l.name)
+			l.acted = time.Now()
+		case !l.acted.IsZero() && time.Since(l.acted) < budget:
+			acting = append(acting, l.name)
 		}
 	}
-	if len(active) > 1 {
+	switch {
+	case w.set.Wild:
+	case len(active) > 1:
 		c.fail("active at the same instant: %s", strings.Join(active, " and "))
+	case len(active) == 1 && len(acting) > 0:
+		c.fail("%s is active while the workload of %s may still be stopping", active[0], strings.Join(acting, " and "))
+	}
+}
+
+// revived checks that a lease that has ended never holds again.
+func (c *checker) revived(l *life, term string) {
+	if term != l.term {
+		if l.term != "" {
+			l.terms[l.term] = true
+		}
+		if l.term = term; l.terms[term] {
+			c.fail("the lease of %s came back to life", l.name)
+		}
 	}
 }
 

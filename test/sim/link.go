@@ -15,6 +15,7 @@ import (
 type link struct {
 	*redlocktest.Node
 	life *life
+	name string
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -24,12 +25,15 @@ type link struct {
 // usualLag is what a message takes at most while the network is well.
 const usualLag = 2 * time.Millisecond
 
-func newLink(l *life, s *redlocktest.Server, i int) *link {
-	k := &link{Node: s.Connect(), life: l, lag: usualLag,
+func newLink(l *life, s *redlocktest.Server, name string, i int) *link {
+	k := &link{Node: s.Connect(), life: l, name: name, lag: usualLag,
 		rng: rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(l.name)+uint64(i)+7))}
 	k.Delay(k.delay)
 	return k
 }
+
+// Name is what the process calls the node, whatever server that leads to.
+func (k *link) Name() string { return k.name }
 
 func (k *link) delay() time.Duration {
 	k.mu.Lock()
@@ -111,7 +115,7 @@ func (p *proc) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.paused == nil {
-		p.paused = make(chan struct{})
+		p.paused, p.since = make(chan struct{}), time.Now()
 	}
 }
 
@@ -120,6 +124,6 @@ func (p *proc) resume() {
 	defer p.mu.Unlock()
 	if p.paused != nil {
 		close(p.paused)
-		p.paused = nil
+		p.paused, p.slept = nil, p.slept+time.Since(p.since)
 	}
 }

@@ -24,12 +24,14 @@ func Run(set Setting) Result {
 	w := newWorld(set)
 	w.check.wild = set.Wild
 	w.log.add("seed %d: %d nodes, %d candidates, ttl %v, stop budget %v, quarantine %v",
-		set.Seed, len(w.servers), len(w.procs), w.opt.TTL, w.opt.StopBudget, w.opt.Quarantine)
+		set.Seed, w.size, len(w.procs), w.opt.TTL, w.opt.StopBudget, w.opt.Quarantine)
 	for _, p := range w.procs {
 		p.boot()
+		time.Sleep(time.Duration(w.rng.Int64N(int64(10 * time.Millisecond)))) // loops that beat at other instants
 	}
 	w.storm()
 	w.calm()
+	w.steady()
 	w.finish()
 	return w.result()
 }
@@ -97,6 +99,36 @@ func (w *world) calm() {
 		for _, l := range w.lives() {
 			w.log.add("%s: %s", l.name, l.Leadership().Reason)
 		}
+	}
+}
+
+// steady loses all replies for less than a lease lasts: a reply that is missing is
+// neither yes nor no, so the holder must stay.
+func (w *world) steady() {
+	var holder *life
+	for _, l := range w.lives() {
+		if l.Leadership().Active() {
+			holder = l
+		}
+	}
+	if holder == nil || w.check.failed() || w.set.Wild {
+		return
+	}
+	time.Sleep(holder.proc.ttl)
+	before := holder.Leadership()
+	if !before.Active() {
+		return // the end of a fault fell into this time
+	}
+	for _, k := range holder.links {
+		k.DropReplies(true)
+	}
+	time.Sleep(holder.proc.ttl / 4)
+	for _, k := range holder.links {
+		k.DropReplies(false)
+	}
+	time.Sleep(holder.proc.ttl)
+	if after := holder.Leadership(); after.Term != before.Term {
+		w.check.fail("%s lost its lease although replies were missing for a quarter of it only", holder.name)
 	}
 }
 

@@ -27,6 +27,11 @@ type Setting struct {
 	Wild bool
 	// NoQuarantine turns the quarantine off, to see that the checker finds the harm.
 	NoQuarantine bool
+	// GoClock measures leases with a clock that stands still while a process does, as
+	// Go's own does in a suspend.
+	GoClock bool
+	// SwapTwo gives some candidates a list in which two nodes are others.
+	SwapTwo bool
 }
 
 // The settings that all candidates of a run share are drawn from these.
@@ -42,7 +47,8 @@ type world struct {
 	start   time.Time
 	ttl     time.Duration
 	opt     redlock.Options
-	servers []*redlocktest.Server
+	servers []*redlocktest.Server // those of the usual list, then spare ones
+	size    int                   // of the usual list
 	procs   []*proc
 	log     timeline
 	check   checker
@@ -63,14 +69,30 @@ func newWorld(set Setting) *world {
 	if set.NoQuarantine {
 		w.opt.Quarantine = 0
 	}
-	for i := range nodeSets[w.rng.IntN(len(nodeSets))] {
+	w.size = nodeSets[w.rng.IntN(len(nodeSets))]
+	if set.SwapTwo {
+		w.size = 3
+	}
+	for i := range w.size + 2 {
 		s := redlocktest.NewServer(fmt.Sprintf("node-%d", i+1), time.Hour)
 		s.Rate((w.rng.Float64()*2 - 1) * 0.0049)
 		s.Step(time.Duration(w.rng.Int64N(int64(2*time.Second))) - time.Second)
 		w.servers = append(w.servers, s)
 	}
+	growing, mixed := w.rng.IntN(8) == 0, w.rng.IntN(3) == 0
 	for i := range 2 + w.rng.IntN(4) {
-		w.procs = append(w.procs, newProc(w, i))
+		p := newProc(w, i)
+		p.list = w.servers[:w.size]
+		switch {
+		case set.SwapTwo && i%2 == 1:
+			p.list = []*redlocktest.Server{w.servers[0], w.servers[3], w.servers[4]}
+		case growing && i%2 == 1:
+			p.list = w.servers[:w.size+1] // one node more, as in a roll-out that adds one
+		}
+		if mixed && i%2 == 1 && w.ttl > time.Second {
+			p.ttl = w.ttl / 2
+		}
+		w.procs = append(w.procs, p)
 	}
 	return w
 }
@@ -83,11 +105,15 @@ type proc struct {
 	rng    *rand.Rand
 	rate   float64 // of its clock
 	offset time.Duration
+	list   []*redlocktest.Server
+	ttl    time.Duration
 
 	mu     sync.Mutex
 	life   *life
 	lives  int
 	paused chan struct{} // closed when the pause ends; nil when not paused
+	since  time.Time     // when the pause began
+	slept  time.Duration // in pauses that are over
 }
 
 // life is one process.
@@ -100,11 +126,15 @@ type life struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 	dead   bool // killed: nothing of it is heard any more
+
+	acted time.Time // when its workload was last seen to be allowed to act
+	terms map[string]bool
+	term  string
 }
 
 func newProc(w *world, i int) *proc {
 	return &proc{
-		w: w, name: string(rune('A' + i)), rng: rand.New(rand.NewPCG(w.set.Seed, uint64(100+i))),
+		w: w, name: string(rune('A' + i)), ttl: w.ttl, rng: rand.New(rand.NewPCG(w.set.Seed, uint64(100+i))),
 		rate: (w.rng.Float64()*2 - 1) * 0.0049, offset: time.Hour + time.Duration(w.rng.Int64N(int64(time.Hour))),
 	}
 }
@@ -112,8 +142,24 @@ func newProc(w *world, i int) *proc {
 // clock is the process's own.
 func (p *proc) clock() time.Duration {
 	t := time.Since(p.w.start)
+	if p.w.set.GoClock {
+		t -= p.asleep()
+	}
 	return p.offset + t + time.Duration(float64(t)*p.rate)
 }
+
+// asleep is how long the process has stood still.
+func (p *proc) asleep() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused == nil {
+		return p.slept
+	}
+	return p.slept + time.Since(p.since)
+}
+
+// stopBudget is the process's share of its TTL.
+func (p *proc) stopBudget() time.Duration { return p.w.opt.StopBudget / (p.w.ttl / p.ttl) }
 
 // entropy gives a life random bytes that depend on nothing but the seed.
 type entropy struct {
@@ -136,14 +182,20 @@ func (e *entropy) Read(b []byte) (int, error) {
 func (p *proc) boot() {
 	p.mu.Lock()
 	p.lives++
-	l := &life{proc: p, name: fmt.Sprintf("%s%d", p.name, p.lives), done: make(chan struct{})}
+	l := &life{proc: p, name: fmt.Sprintf("%s%d", p.name, p.lives), done: make(chan struct{}), terms: map[string]bool{}}
 	p.mu.Unlock()
 	opt := p.w.opt
 	opt.Identity, opt.Clock = l.name, p.clock
+	opt.TTL, opt.StopBudget = p.ttl, p.stopBudget()
 	opt.Entropy = &entropy{rng: rand.New(rand.NewPCG(p.w.set.Seed, hash(l.name)))}
-	nodes := make([]redlock.Node, len(p.w.servers))
-	for i, s := range p.w.servers {
-		k := newLink(l, s, i)
+	nodes := make([]redlock.Node, len(p.list))
+	astray := p.rng.IntN(12) == 0 // stale DNS, or a load balancer: all names lead to one server
+	for i, s := range p.list {
+		target := s
+		if astray {
+			target = p.list[0]
+		}
+		k := newLink(l, target, s.Name(), i)
 		l.links, nodes[i] = append(l.links, k), k
 	}
 	var err error

@@ -65,6 +65,8 @@ var _ = Describe("access control", func() {
 		_, known := node.Fitness()
 		Expect(known).To(BeFalse())
 
+		Expect(server.Client().Do(ctx, "acl", "log").String()).NotTo(ContainSubstring("lua"), "asked in vain with each request")
+
 		By("another one for each connection")
 		server.Client().ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes")
 		Expect(ask(node, probe()).RunID).To(And(HavePrefix("connection-"), Not(Equal(first.RunID))))
