@@ -224,10 +224,10 @@ func (o *options) checkWorkload(f *settings.Flags) error {
 	return nil
 }
 
-// checkFencing refuses what is not there yet rather than run without tokens.
+// checkFencing wants a namespace for the Lease object that counts tokens.
 func (o *options) checkFencing(f *settings.Flags) error {
-	if o.fencing == fencingKubernetes {
-		return f.Reject("fencing", o.fencing, "redis or off: a counter in a Lease object is not supported by this release")
+	if o.fencing == fencingKubernetes && o.identity.PodNamespace == "" {
+		return f.Require("pod-namespace")
 	}
 	return nil
 }

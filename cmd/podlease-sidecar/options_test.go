@@ -116,6 +116,7 @@ func TestWrongValueIsOneLineAndExitCode2(t *testing.T) {
 		"readiness gate, no Pod":    {[]string{"--publish=none", "--readiness-gate"}, "--readiness-gate", "--publish=kubernetes"},
 		"readiness gate":            {[]string{"--readiness-gate=x"}, "--readiness-gate", "true or false"},
 		"fencing":                   {[]string{"--fencing=on"}, "--fencing", "redis, kubernetes or off"},
+		"fencing without namespace": {[]string{"--fencing=kubernetes"}, "--pod-namespace", "is required"},
 
 		"app health elsewhere":     {[]string{"--app-health=http://10.0.0.1:80/"}, "--app-health", "loopback"},
 		"app health empty":         {[]string{"--app-health="}, "--app-health", "loopback"},

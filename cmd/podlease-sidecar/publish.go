@@ -10,6 +10,7 @@ import (
 
 	"github.com/podlease/podlease/pkg/apiserver"
 	"github.com/podlease/podlease/pkg/election"
+	"github.com/podlease/podlease/pkg/fencing/leasetoken"
 	"github.com/podlease/podlease/pkg/podstatus"
 	"github.com/podlease/podlease/pkg/statusapi"
 )
@@ -41,6 +42,21 @@ func newKubernetes(opt *options, log logr.Logger) (*kubernetes, error) {
 		return nil, err
 	}
 	return &kubernetes{publisher: publisher, recorder: recorder}, nil
+}
+
+// newTokens makes the source of fencing tokens; nil when they come from the nodes or
+// from nowhere.
+func newTokens(opt *options) (election.TokenSource, error) {
+	if opt.fencing != fencingKubernetes {
+		return nil, nil
+	}
+	api, err := apiClient(opt.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return leasetoken.New(leasetoken.Config{
+		API: api, Namespace: opt.identity.PodNamespace, Lock: opt.lease.Lock, Identity: opt.identity.Name,
+	})
 }
 
 func apiClient(kubeconfig string) (*apiserver.Client, error) {

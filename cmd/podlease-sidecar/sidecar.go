@@ -77,7 +77,7 @@ func (s *sidecar) openNodes(context.Context) error {
 	s.locker, err = redlock.New(nodes, redlock.Options{
 		TTL: lease.TTL, RenewInterval: lease.RenewInterval, StopBudget: lease.StopBudget, NodeTimeout: lease.NodeTimeout,
 		Quarantine: lease.Quarantine, KeyPrefix: lease.KeyPrefix, BareKey: lease.BareKey,
-		Identity: s.opt.identity.Name, NoFencing: s.opt.fencing == fencingOff, OnRound: s.measure,
+		Identity: s.opt.identity.Name, NoFencing: s.opt.fencing != fencingRedis, OnRound: s.measure,
 	})
 	if err != nil {
 		return &settings.Error{Text: err.Error()}
@@ -103,10 +103,14 @@ func (s *sidecar) makeCandidate(context.Context) (err error) {
 	if s.kubernetes, err = newKubernetes(s.opt, s.log); err != nil {
 		return err
 	}
+	tokens, err := newTokens(s.opt)
+	if err != nil {
+		return err
+	}
 	cfg := election.Config{
 		Lock: s.opt.lease.Lock, Identity: s.opt.identity.Name, Priority: s.opt.priority,
 		NativeSidecar: s.opt.nativeSidecar, DrainTimeout: s.opt.drainTimeout,
-		Publisher: s.kubernetes.election(), OnEvent: s.event, OnDemotion: s.metrics.ObserveDemotion, Log: s.log,
+		Publisher: s.kubernetes.election(), Tokens: tokens, OnEvent: s.event, OnDemotion: s.metrics.ObserveDemotion, Log: s.log,
 	}
 	if s.app != nil {
 		cfg.Workload = s.app
