@@ -206,7 +206,7 @@ func (le *Lease) wants(i int) bool {
 
 // askMissing asks every node whose vote is missing and that has not refused.
 func (le *Lease) askMissing(ctx context.Context) {
-	r := le.locker.newRound(ctx, le.takeLimit())
+	r := le.newTakes(ctx)
 	for i := range le.locker.nodes {
 		if le.wants(i) && !le.refusedBy(i) {
 			le.ask(r, i)
@@ -226,6 +226,10 @@ func (le *Lease) refusedBy(i int) bool {
 // learn takes what an attempt's replies showed into the contest, and tells how it
 // ended.
 func (c *Contest) learn(le *Lease, err error) Result {
+	if err == nil {
+		c.settled()
+		return ResultWon
+	}
 	le.mu.Lock()
 	answers := append([]answer(nil), le.answers...)
 	le.mu.Unlock()
@@ -242,9 +246,6 @@ func (c *Contest) learn(le *Lease, err error) Result {
 		}
 	}
 	switch {
-	case err == nil:
-		c.settled()
-		return ResultWon
 	case !errors.Is(err, errWithdrawn):
 		return ResultError
 	case len(owners) == 0:

@@ -147,8 +147,11 @@ type round struct {
 // newRound starts a round. It detaches from ctx's cancellation: a caller that gives
 // up does not make sent requests unsent, and their replies are still of use.
 func (l *Locker) newRound(ctx context.Context, limit time.Duration) *round {
-	r := &round{start: l.opt.Clock(), open: 1}
-	r.until = r.start + limit
+	return l.roundAt(ctx, l.opt.Clock(), limit)
+}
+
+func (l *Locker) roundAt(ctx context.Context, now, limit time.Duration) *round {
+	r := &round{start: now, until: now + limit, open: 1}
 	r.ctx, r.cancel = context.WithTimeout(context.WithoutCancel(ctx), limit)
 	return r
 }
@@ -170,21 +173,21 @@ func (r *round) done() {
 	}
 }
 
-// takeLimit is how long a take may last: a node timeout, and never beyond the end of
-// a held lease.
-func (le *Lease) takeLimit() time.Duration {
+// newTakes starts a round of takes, which may last a node timeout, and never beyond the
+// end of a held lease.
+func (le *Lease) newTakes(ctx context.Context) *round {
+	now, limit := le.locker.opt.Clock(), le.locker.opt.NodeTimeout
 	le.mu.Lock()
-	defer le.mu.Unlock()
-	limit := le.locker.opt.NodeTimeout
-	if now := le.locker.opt.Clock(); le.ballot.held {
+	if le.ballot.held {
 		limit = min(limit, le.ballot.deadline()-le.ballot.stop-now)
 	}
-	return max(limit, time.Millisecond)
+	le.mu.Unlock()
+	return le.locker.roundAt(ctx, now, max(limit, time.Millisecond))
 }
 
 // askAll sends a take to every node that has none in flight.
 func (le *Lease) askAll(ctx context.Context) *round {
-	r := le.locker.newRound(ctx, le.takeLimit())
+	r := le.newTakes(ctx)
 	for i := range le.locker.nodes {
 		le.ask(r, i)
 	}
@@ -207,7 +210,7 @@ func (le *Lease) ask(r *round, i int) {
 type question struct {
 	round *round
 	node  int
-	sent  time.Duration // read before the first byte leaves: a vote is dated from here
+	sent  time.Duration // when its round began, before the first byte left: a vote is dated from here
 	req   Request
 }
 
@@ -219,7 +222,7 @@ func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 		a.again = a.inFlight
 		return question{}, false
 	}
-	now := le.locker.opt.Clock()
+	now := r.start
 	a.sent, a.inFlight, a.before, a.touched = now, true, a.touched, true
 	req := Request{
 		Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL,
