@@ -97,11 +97,18 @@ dockerfile-proof: ## Build every target of the Dockerfile, also where no base im
 ##@ Measure
 
 .PHONY: bench
-bench: ## Measure podlease beside redsync on real Redis processes, about 3 min (BENCHFLAGS="--rounds 2000 latency")
+bench: bench-build ## Measure podlease beside redsync on real Redis processes, about 3 min (BENCHFLAGS="--rounds 2000 latency")
+	@$(BIN)/bench --json build/bench.json $(BENCHFLAGS)
+
+.PHONY: reproduce
+reproduce: bench-build ## Reproduce faults of other lock libraries, each beside podlease without it, about 2 min
+	@$(BIN)/bench --json build/reproductions.json reproductions
+
+.PHONY: bench-build
+bench-build:
 	@hack/packages redis-server:redis-server
 	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/podlease-sidecar ./cmd/podlease-sidecar
 	@mkdir -p build && cd test/bench && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(BIN)/ . ./redsyncloop
-	@$(BIN)/bench --json build/bench.json $(BENCHFLAGS)
 
 ##@ Work on it
 

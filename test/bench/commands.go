@@ -30,7 +30,7 @@ func measureCommands(ctx context.Context, _ settings, rep *report) error {
 	for _, library := range []struct {
 		name string
 		join joiner
-	}{{"podlease", joinPodlease}, {"redsync fail-fast", joinRedsync}} {
+	}{{ourName, joinPodlease}, {"redsync fail-fast", joinRedsync}} {
 		holder, standby, err := countCommands(ctx, library.join)
 		if err != nil {
 			return fmt.Errorf("%s: %w", library.name, err)
@@ -39,7 +39,7 @@ func measureCommands(ctx context.Context, _ settings, rep *report) error {
 			rep.add(result{Measure: "commands", Library: library.name, Nodes: commandNodes, State: who, Count: commandTTLs,
 				Unit: "per node and TTL", P50: n, P99: n, Max: n})
 		}
-		if library.name == "podlease" {
+		if library.name == ourName {
 			rep.aim("commands of a standby per node and TTL", standby, 1.5)
 		}
 	}

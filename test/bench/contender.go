@@ -35,13 +35,16 @@ type held struct {
 func contenders(r *rig, servers []*redistest.Server, ttl time.Duration) []contender {
 	return []contender{
 		podlease(newLocker(r, servers, redlock.Options{TTL: ttl, Identity: "bench"})),
-		redsyncContender("redsync fail-fast", r, servers, redsync.WithExpiry(ttl), redsync.WithFailFast(true)),
-		redsyncContender("redsync", r, servers, redsync.WithExpiry(ttl)),
+		redsyncContender("redsync fail-fast", newRedsync(r, servers, nil), redsync.WithExpiry(ttl), redsync.WithFailFast(true)),
+		redsyncContender("redsync", newRedsync(r, servers, nil), redsync.WithExpiry(ttl)),
 	}
 }
 
+// ourName is what podlease is called in the report.
+const ourName = "podlease"
+
 func podlease(locker *redlock.Locker) contender {
-	return contender{name: "podlease", take: func(ctx context.Context, lock string) (held, error) {
+	return contender{name: ourName, take: func(ctx context.Context, lock string) (held, error) {
 		lease, err := locker.Acquire(ctx, lock)
 		if err != nil {
 			return held{}, err
@@ -81,8 +84,7 @@ func podleaseNodes(r *rig, servers []*redistest.Server, through func(addr string
 
 var errNotHeld = errors.New("not held any more")
 
-func redsyncContender(name string, r *rig, servers []*redistest.Server, opt ...redsync.Option) contender {
-	rs := newRedsync(r, servers, nil)
+func redsyncContender(name string, rs *redsync.Redsync, opt ...redsync.Option) contender {
 	return contender{name: name, patient: name == "redsync", take: func(ctx context.Context, lock string) (held, error) {
 		mutex := rs.NewMutex(lock, opt...)
 		if err := mutex.TryLockContext(ctx); err != nil {

@@ -60,7 +60,7 @@ func startSidecar(r *rig, set settings, servers []*redistest.Server, who string)
 	s := sidecartest.Program(set.sidecar).Start(r, sidecartest.Options{
 		Name: who, Lock: "footprint", Redis: redistest.URLs(servers), Args: []string{"--ttl=" + set.ttl.String()},
 	})
-	return &process{library: "podlease", who: who, pid: s.PID()}, nil
+	return &process{library: ourName, who: who, pid: s.PID()}, nil
 }
 
 func startLoop(r *rig, set settings, servers []*redistest.Server, who string) (*process, error) {
@@ -83,7 +83,7 @@ func (p *process) addTo(r *rig, rep *report) {
 	line.Measure, line.Unit = "cpu", "% of a core"
 	line.P50, line.P99, line.Max = percent, percent, percent
 	rep.add(line)
-	if p.library == "podlease" {
+	if p.library == ourName {
 		rep.aim("sidecar's resident memory in MB, "+p.who, memory, 16)
 	}
 }

@@ -79,8 +79,8 @@ func (rep *report) frozen(healthy timings, frozen []timings) {
 }
 
 func (rep *report) addTimings(state string, t timings) {
-	rep.add(t.acquire.result(result{Measure: "acquire", Library: "podlease", Nodes: 3, State: state}))
-	rep.add(t.renew.result(result{Measure: "renew", Library: "podlease", Nodes: 3, State: state}))
+	rep.add(t.acquire.result(result{Measure: "acquire", Library: ourName, Nodes: 3, State: state}))
+	rep.add(t.renew.result(result{Measure: "renew", Library: ourName, Nodes: 3, State: state}))
 }
 
 func (rep *report) ratio(what, state string, got, base samples) {

@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 )
 
@@ -49,6 +51,16 @@ func measures() []measure {
 	}
 }
 
+// reproductions are faults of peers that their users met, each beside podlease.
+func reproductions() []measure {
+	return []measure{
+		{"orphans", "keys that redsync's fail-fast leaves behind on a jittery network", reproduceOrphans},
+		{"slow-renew", "redsync's renewal with a frozen node", reproduceSlowRenew},
+		{"two-holders", "rueidislock's two holders when the first is cut off", reproduceTwoHolders},
+		{"late-takeover", "rueidislock's take-over on a node with 200 000 volatile keys", reproduceLateTakeover},
+	}
+}
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set, chosen, err := parse(args, stdout)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -58,6 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %v\n", err)
 		return 2
 	}
+	redis.SetLogger(silence{}) // it tells of the connections that a frozen node cost
 	rep := newReport(stdout)
 	rep.prologue(set)
 	for _, m := range chosen {
@@ -72,6 +85,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	return 0
 }
+
+// silence is a logger of go-redis.
+type silence struct{}
+
+// Printf says nothing.
+func (silence) Printf(context.Context, string, ...any) {}
 
 func parse(args []string, stdout io.Writer) (settings, []measure, error) {
 	var set settings
@@ -92,20 +111,33 @@ func parse(args []string, stdout io.Writer) (settings, []measure, error) {
 }
 
 func usage(w io.Writer, fs *pflag.FlagSet) {
-	fmt.Fprint(w, "Usage: bench [flags] [MEASURE…]\n\nWithout a name every measure is taken, but the reproductions.\n\n")
-	for _, m := range measures() {
-		fmt.Fprintf(w, "  %-12s %s\n", m.name, m.about)
-	}
+	fmt.Fprint(w, "Usage: bench [flags] [NAME…]\n\nMeasures, all taken when no name is given:\n")
+	list(w, measures())
+	fmt.Fprint(w, "\nReproductions of faults, all made for the name "+everyReproduction+":\n")
+	list(w, reproductions())
 	fmt.Fprintf(w, "\nFlags:\n%s", fs.FlagUsages())
 }
 
-// choose finds measures by name; no names mean all.
+func list(w io.Writer, all []measure) {
+	for _, m := range all {
+		fmt.Fprintf(w, "  %-14s %s\n", m.name, m.about)
+	}
+}
+
+// everyReproduction is the name that stands for all of them.
+const everyReproduction = "reproductions"
+
+// choose finds measures by name; no names mean all measures.
 func choose(names []string) ([]measure, error) {
 	if len(names) == 0 {
 		return measures(), nil
 	}
 	var chosen []measure
 	for _, name := range names {
+		if name == everyReproduction {
+			chosen = append(chosen, reproductions()...)
+			continue
+		}
 		m, err := find(name)
 		if err != nil {
 			return nil, err
@@ -116,8 +148,8 @@ func choose(names []string) ([]measure, error) {
 }
 
 func find(name string) (measure, error) {
-	var known []string
-	for _, m := range measures() {
+	known := []string{everyReproduction}
+	for _, m := range slices.Concat(measures(), reproductions()) {
 		if m.name == name {
 			return m, nil
 		}

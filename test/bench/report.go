@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -57,18 +58,8 @@ func (rep *report) prologue(set settings) {
 	rep.Setting["redis"] = firstLine(exec.Command("redis-server", "--version").Output())
 	rep.Setting["commit"] = firstLine(exec.Command("git", "describe", "--always", "--dirty").Output())
 	rep.Setting["ttl"] = set.ttl.String()
-	for _, key := range slices.Sorted(mapsKeys(rep.Setting)) {
+	for _, key := range slices.Sorted(maps.Keys(rep.Setting)) {
 		fmt.Fprintf(rep.out, "%-7s %s\n", key, rep.Setting[key])
-	}
-}
-
-func mapsKeys(m map[string]string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 
@@ -114,6 +105,11 @@ func (rep *report) table(results []result) {
 }
 
 func (rep *report) add(r result) { rep.Results = append(rep.Results, r) }
+
+// figure adds a line that has one figure.
+func (rep *report) figure(measure, library string, nodes int, state string, count int, value float64, unit string) {
+	rep.add(result{Measure: measure, Library: library, Nodes: nodes, State: state, Count: count, Unit: unit, P50: value, P99: value, Max: value})
+}
 
 // aim notes whether got is at most want.
 func (rep *report) aim(what string, got, want float64) {
