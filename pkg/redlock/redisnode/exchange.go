@@ -85,7 +85,7 @@ func latest(batch []call, limit time.Time) time.Time {
 func (s *session) send(ctx context.Context, batch []call) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(batch))
 	for i := range batch {
-		cmds[i] = redis.NewCmd(ctx, s.command(&batch[i].req, "evalsha", lockScript.Hash())...)
+		cmds[i] = redis.NewCmd(ctx, s.command(&batch[i].req, "evalsha", s.hash)...)
 	}
 	s.process(ctx, cmds)
 	return cmds
@@ -124,6 +124,7 @@ func (s *session) resend(ctx context.Context, batch []call, cmds []*redis.Cmd) {
 	if len(again) == 0 || brokenBy(cmds) != nil {
 		return
 	}
+	s.hash = lockScript.Hash() // the one that asks who answers, since that may be another now
 	evals := make([]*redis.Cmd, 0, len(again))
 	for _, i := range slices.Backward(again) {
 		cmds[i] = redis.NewCmd(ctx, s.command(&batch[i].req, "eval", lockSource)...)

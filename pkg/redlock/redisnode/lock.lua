@@ -18,8 +18,11 @@ local function failure(reply)
 end
 
 -- Which process answers, and for how long it has been up. Where INFO may not be
--- asked the connection stands for the process, which it cannot outlive.
-local runID, uptime = connID, -1
+-- asked the connection stands for the process, which it cannot outlive. INFO costs
+-- as much as all the rest, so a connection that has asked once gives the server a
+-- copy of this script that says its run_id: no other process has that copy.
+local runID, uptime = 'RUN_ID', -1
+if runID == '' then runID = connID end
 if askInfo == '1' then
   local info = redis.pcall('INFO', 'server')
   if type(info) == 'string' then

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,9 +15,17 @@ import (
 )
 
 //go:embed lock.lua
-var lockSource string
+var lockTemplate string
+
+// lockSource is the script that any server may get. It asks INFO for the run_id.
+var lockSource = scriptOf("")
 
 var lockScript = redis.NewScript(lockSource)
+
+// scriptOf is the script that only the process with that run_id may get.
+func scriptOf(runID string) string {
+	return strings.Replace(lockTemplate, "RUN_ID", runID, 1)
+}
 
 // MaxFence is the largest proposal for a fencing token: the numbers of Lua and
 // of JSON are exact to 2^53, and what is left above lets them grow on.
@@ -40,8 +49,10 @@ func check(req redlock.Request) error {
 	return nil
 }
 
-// command is the request as EVALSHA or, with the source, as EVAL.
+// command is the request as EVALSHA or, with the source, as EVAL. INFO is asked where
+// the script does not say the run_id, and where the uptime is wanted.
 func (s *session) command(req *redlock.Request, verb, script string) []any {
+	asks := s.asksInfo && (s.hash == lockScript.Hash() || req.Unseen || verb == "eval")
 	args := make([]any, 0, 18)
 	args = append(args, verb, script)
 	if req.Keys.Fence == "" {
@@ -53,7 +64,7 @@ func (s *session) command(req *redlock.Request, verb, script string) []any {
 		req.Op.String(), req.Token, decimal(req.TTL.Milliseconds()),
 		req.MatureRunID, flag(req.Unseen), decimal(milliseconds(req.Quarantine)), flag(req.HaveVote),
 		decimal(req.NotAfter), strconv.FormatUint(req.Fence, 10),
-		s.id, flag(s.asksInfo), req.Keys.Channel, req.Notice)
+		s.id, flag(asks), req.Keys.Channel, req.Notice)
 }
 
 // milliseconds rounds up, so that no part of a quarantine is lost.

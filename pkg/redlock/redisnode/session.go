@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -184,6 +185,7 @@ type session struct {
 	conn     *redis.Conn
 	id       string // stands for the server's run_id where INFO is refused
 	asksInfo bool
+	hash     string // of the script that the server has
 	fitness  fitness
 
 	sys     syscall.RawConn // nil where the connection cannot be looked at
@@ -200,7 +202,7 @@ func (n *Node) connect() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, conn: l.client.Conn(), id: "connection-" + rand.Text()}
+	s := &session{link: l, conn: l.client.Conn(), id: "connection-" + rand.Text(), hash: lockScript.Hash()}
 	// go-redis heeds a context's deadline but not its end.
 	s.release = context.AfterFunc(n.ctx, func() { _ = l.raw.Close() })
 	if err := n.greet(ctx, s); err != nil {
@@ -235,7 +237,29 @@ func (n *Node) greet(ctx context.Context, s *session) error {
 		return err
 	}
 	s.fitness, s.asksInfo = asked.verdict()
+	return s.nameServer(ctx, infoField(asked.server.Val(), "run_id"))
+}
+
+// nameServer gives the server the script that says its run_id.
+func (s *session) nameServer(ctx context.Context, runID string) error {
+	if !plainName(runID) {
+		return nil
+	}
+	hash, err := s.conn.ScriptLoad(ctx, scriptOf(runID)).Result()
+	switch {
+	case err == nil:
+		s.hash = hash
+	case !isReply(err):
+		return err
+	}
 	return nil
+}
+
+// plainName tells whether a run_id can stand in a script as it is.
+func plainName(runID string) bool {
+	return runID != "" && !strings.ContainsFunc(runID, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
 }
 
 // mayGoWithout tells whether EVAL may still work where SCRIPT LOAD did not.
