@@ -57,7 +57,10 @@ func (w *worker) answer(batch []call, now time.Time) {
 		w.tries = 0
 	}
 	for i := range batch {
-		err := w.n.finish(&batch[i], cmds[i])
+		reply, err := w.n.finish(&batch[i], cmds[i])
+		if broken == nil {
+			w.hear(&batch[i], reply, err)
+		}
 		if err != nil && broken == nil && (err.Kind == redlock.KindReadOnly || err.Kind == redlock.KindUnfit) {
 			broken = err // the server became another, or the name is another server's now
 		}
@@ -144,8 +147,8 @@ func brokenBy(cmds []*redis.Cmd) error {
 	return nil
 }
 
-// finish answers a call, and returns the error that it answered.
-func (n *Node) finish(c *call, cmd *redis.Cmd) *redlock.NodeError {
+// finish answers a call, and returns what it answered.
+func (n *Node) finish(c *call, cmd *redis.Cmd) (redlock.Reply, *redlock.NodeError) {
 	v, err := cmd.Result()
 	var reply redlock.Reply
 	if err == nil {
@@ -154,8 +157,32 @@ func (n *Node) finish(c *call, cmd *redis.Cmd) *redlock.NodeError {
 	if err != nil {
 		failed := n.failed(err)
 		c.done(redlock.Reply{}, failed)
-		return failed
+		return redlock.Reply{}, failed
 	}
 	c.done(reply, nil)
-	return nil
+	return reply, nil
 }
+
+// hear logs once why the node does not vote although it answers, and when it does
+// again. A node that refuses to set a key may still read or delete it, so only a take
+// shows that it does.
+func (w *worker) hear(c *call, reply redlock.Reply, err *redlock.NodeError) {
+	switch {
+	case err != nil && err.Kind != w.refused:
+		w.refused = err.Kind
+		w.n.cfg.Log.Info("node refuses what it is asked", "node", w.n.Name(), "reason", err.Err.Error(), "hint", err.Hint)
+	case err != nil:
+	case reply.Outcome == redlock.Held && reply.PTTL == redlock.NoExpiry:
+		if w.refused != neverExpires {
+			w.refused = neverExpires
+			w.n.cfg.Log.Info("key on node never expires", "node", w.n.Name(), "key", c.req.Keys.Lock,
+				"hint", "no Redlock client leaves such a key: look what wrote it, and delete it if nothing holds the lock")
+		}
+	case w.refused != "" && c.req.Op == redlock.OpTake:
+		w.refused = ""
+		w.n.cfg.Log.Info("node does what it is asked again", "node", w.n.Name())
+	}
+}
+
+// neverExpires stands in worker.refused for a key that blocks the lock.
+const neverExpires redlock.ErrorKind = "never-expires"

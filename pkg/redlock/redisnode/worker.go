@@ -32,7 +32,8 @@ type worker struct {
 	look    *time.Ticker
 	recheck *time.Timer
 
-	told redlock.ErrorKind // the trouble that was logged
+	told    redlock.ErrorKind // the trouble with connecting that was logged
+	refused redlock.ErrorKind // the refusal that was logged
 }
 
 type dialResult struct {
