@@ -161,6 +161,18 @@ func (l *labels) shown(pod, role string, from time.Duration) (time.Duration, boo
 	return 0, false
 }
 
+// since returns when a watch last showed a Pod take a role.
+func (l *labels) since(pod, role string) (at time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.changes {
+		if c.Pod == pod && c.Role == role {
+			at, ok = c.At, true
+		}
+	}
+	return at, ok
+}
+
 // twice are the instants at which more than one Pod was labelled active.
 func (l *labels) twice() []string {
 	l.mu.Lock()

@@ -118,13 +118,23 @@ func (v *view) active(ctx context.Context, but ...string) recorder.Run {
 	return run
 }
 
-// ended waits until a run is over, and returns it as it was at its end.
-func (v *view) ended(ctx context.Context, run recorder.Run) recorder.Run {
+// after waits for the term that follows a run's, whoever has it.
+func (v *view) after(ctx context.Context, run recorder.Run) recorder.Run {
 	GinkgoHelper()
-	same := func(r recorder.Run) bool { return r.Who == run.Who && r.First == run.First }
-	Eventually(func() bool { return slices.ContainsFunc(v.Active(), same) }).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(BeFalse())
-	runs := v.Runs()
-	return runs[slices.IndexFunc(runs, same)]
+	next, err := v.Wait(ctx, func(r recorder.Run) bool { return r.Token > run.Token })
+	Expect(err).NotTo(HaveOccurred())
+	return next
+}
+
+// last is the end of a run's term, as far as was seen: a silence in between makes two
+// runs of one term.
+func (v *view) last(run recorder.Run) recorder.Run {
+	for _, r := range v.Runs() {
+		if r.Who == run.Who && r.Token == run.Token {
+			run = r
+		}
+	}
+	return run
 }
 
 // expectExclusion fails if any answers prove two active sidecars at one instant, or a
@@ -175,7 +185,7 @@ func (v *view) followed(ctx context.Context, run recorder.Run) {
 	GinkgoHelper()
 	Eventually(func() []string { return v.labels.holders() }).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(ConsistOf(run.Who))
 	labelled := boottime.Now()
-	if at, ok := v.labels.shown(run.Who, "active", 0); ok {
+	if at, ok := v.labels.since(run.Who, "active"); ok {
 		labelled = at
 	}
 	report("label after the sidecar's first answer", "%v", (labelled - run.First.Received).Round(time.Millisecond))
@@ -223,11 +233,10 @@ func (v *view) moved(ctx context.Context, what string, act func()) (from, to rec
 	start := boottime.Now()
 	act()
 	to = v.active(ctx, from.Who)
-	from = v.ended(ctx, from)
 	report("next active after "+what, "%v", (to.First.Received - start).Round(time.Millisecond))
 	v.followed(ctx, to)
 	v.expectService(start, to)
-	return from, to
+	return v.last(from), to
 }
 
 // state is what people see.

@@ -24,8 +24,8 @@ type Run struct {
 	Who         string
 	Token       uint64
 	First, Last Sample
-	// Then is the answer "not active" that ended the run; zero while it goes on, and
-	// when something else ended it.
+	// Then is the first answer "not active" after the run, maybe after a silence; zero
+	// while there is none.
 	Then    Sample
 	Answers int
 }

@@ -227,8 +227,8 @@ func (r *Recorder) note(c *candidate, s Sample, token uint64, active bool) {
 	}
 	c.answers, c.last = c.answers+1, s
 	if !active {
-		if c.open {
-			c.runs[len(c.runs)-1].Then = s
+		if n := len(c.runs); n > 0 && c.runs[n-1].Then == (Sample{}) {
+			c.runs[n-1].Then = s
 		}
 		r.end(c)
 		return
