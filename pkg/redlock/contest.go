@@ -40,7 +40,9 @@ type sight struct {
 	owner  string        // the value of the key, empty when there was none
 	freeAt time.Duration // when the node may grant us the lock, as far as it told
 	young  bool
-	err    error // why the last request failed
+	// endless says that the key never expires: somebody has to look at it.
+	endless bool
+	err     error // why the last request failed
 }
 
 type event struct {
@@ -394,7 +396,7 @@ func (c *Contest) see(i int, r Reply, err error) {
 	s := sight{at: now, freeAt: now, young: r.Young}
 	switch {
 	case r.Outcome == Held && r.PTTL == NoExpiry:
-		s.owner, s.freeAt = r.Owner, now+c.locker.opt.TTL
+		s.owner, s.freeAt, s.endless = r.Owner, now+c.locker.opt.TTL, true
 		s.err = fmt.Errorf("node %s: key %q never expires: no Redlock client leaves such a key; look what wrote it, and delete it if nothing holds the lock",
 			c.locker.nodes[i].Name(), c.keys.Lock)
 	case r.Outcome == Held:

@@ -327,7 +327,7 @@ func (le *Lease) renewed(ctx context.Context, r *round) error {
 			if done, _, err := le.renewal(r); done || err != nil {
 				return err
 			}
-			return le.noQuorum("")
+			return le.tooFew(r)
 		}
 	}
 }
@@ -352,12 +352,29 @@ func (le *Lease) whyLost() string {
 	return "it was not renewed in time"
 }
 
-// noQuorum is the error for a round of this lease that got too few votes.
+// noQuorum is the error of an attempt that got too few votes.
 func (le *Lease) noQuorum(reason string) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	e := &QuorumError{Lock: le.lock, Needed: le.ballot.quorum, Size: len(le.answers), Reason: reason}
-	e.Got = le.ballot.heldVotes(le.locker.opt.Clock())
+	return le.quorumError(le.ballot.heldVotes(le.locker.opt.Clock()), reason)
+}
+
+// tooFew is the error of a renewal that got too few votes in time.
+func (le *Lease) tooFew(r *round) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	renewed := 0
+	for i, v := range le.ballot.votes {
+		if v.until >= r.start+le.ballot.life && !le.ballot.shadowed(i) {
+			renewed++
+		}
+	}
+	return le.quorumError(renewed, "not renewed in time, the lease goes on until its deadline")
+}
+
+// quorumError needs le.mu.
+func (le *Lease) quorumError(got int, reason string) error {
+	e := &QuorumError{Lock: le.lock, Got: got, Needed: le.ballot.quorum, Size: len(le.answers), Reason: reason}
 	for _, a := range le.answers {
 		if a.err != nil {
 			e.Nodes = append(e.Nodes, a.err)

@@ -199,6 +199,7 @@ const (
 	KindMemory     ErrorKind = "memory"     // out of memory: no new key can be set
 	KindWrongType  ErrorKind = "wrongtype"  // the key, or the fence, is not a string or not a number
 	KindUnfit      ErrorKind = "unfit"      // replica, cluster member, evicting: not an independent node
+	KindNoExpiry   ErrorKind = "noexpiry"   // the key is another's and never expires
 	KindOther      ErrorKind = "other"
 )
 

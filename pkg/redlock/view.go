@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -84,6 +85,8 @@ func (c *Contest) reason(now time.Duration, owner string) string {
 	switch {
 	case c.refusal != "":
 		return c.refusal
+	case owner != "" && failure != nil && c.endless(owner):
+		return failure.Error()
 	case owner != "":
 		return "held by " + ownerName(owner)
 	case answered < q && failure != nil:
@@ -94,6 +97,11 @@ func (c *Contest) reason(now time.Duration, owner string) string {
 		return fmt.Sprintf("nodes in quarantine, %d s left", int(left.Seconds())+1)
 	}
 	return ""
+}
+
+// endless reports whether an owner's key never expires on some node.
+func (c *Contest) endless(owner string) bool {
+	return slices.ContainsFunc(c.sights, func(s sight) bool { return s.endless && s.owner == owner })
 }
 
 // whyNot turns a withdrawn attempt into an error for a caller.

@@ -78,6 +78,16 @@ func (w *watch) answer(sent, now, allowance time.Duration, r Reply) {
 	}
 	w.runID, w.answered, w.lastReply, w.latency, w.lastErr = r.RunID, true, now, now-sent, nil
 	w.unfit = ""
+	if r.Outcome == Held && r.PTTL == NoExpiry {
+		w.count(KindNoExpiry)
+	}
+}
+
+func (w *watch) count(kind ErrorKind) {
+	if w.errors == nil {
+		w.errors = map[ErrorKind]uint64{}
+	}
+	w.errors[kind]++
 }
 
 // fail takes in a request that was not answered.
@@ -91,10 +101,7 @@ func (w *watch) fail(err error) {
 			w.unfit = ne.Err.Error()
 		}
 	}
-	if w.errors == nil {
-		w.errors = map[ErrorKind]uint64{}
-	}
-	w.errors[kind]++
+	w.count(kind)
 }
 
 // mature reports whether the server has been watched for a quarantine.
