@@ -103,7 +103,7 @@ func (le *Lease) repeatRelease(i int, req Request) {
 // for many does not go out at the same instants.
 func (le *Lease) spread(i int) time.Duration {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(le.token)) // never fails
+	_, _ = h.Write([]byte(le.token))                                                       // never fails
 	return le.locker.opt.NodeTimeout * time.Duration((h.Sum32()+uint32(i)*97)%1000) / 4000 //nolint:gosec // a node's number is small
 }
 
