@@ -93,6 +93,11 @@ func networkFaults() []fault {
 func processFaults() []fault {
 	return []fault{
 		{name: "process pauses", weight: 6, do: func(w *world) func() { p := w.proc(); p.pause(); return p.resume }},
+		{name: "process pauses as it asks", weight: 4, do: func(w *world) func() {
+			p := w.proc()
+			p.pauseAt(1 + w.rng.IntN(2*w.size))
+			return p.resume
+		}},
 		{name: "process is killed", weight: 4, do: func(w *world) func() { p := w.proc(); p.kill(); return p.start }},
 		{name: "process ends", weight: 3, do: func(w *world) func() { p := w.proc(); p.end(); return p.start }},
 		{name: "holder is killed", weight: 3, do: func(w *world) func() {

@@ -14,31 +14,44 @@ import (
 // moods.
 type link struct {
 	*redlocktest.Node
-	life *life
-	name string
+	notices *redlocktest.Node // subscriptions have a connection of their own
+	life    *life
+	name    string
 
-	mu  sync.Mutex
-	rng *rand.Rand
-	lag time.Duration // the longest a message takes
+	mu   sync.Mutex
+	rng  *rand.Rand
+	lag  time.Duration // the longest a message takes
+	late *rand.Rand    // decides the order in which a process catches up after a pause
 }
 
 // usualLag is what a message takes at most while the network is well.
 const usualLag = 2 * time.Millisecond
 
 func newLink(l *life, s *redlocktest.Server, name string, i int) *link {
-	k := &link{Node: s.Connect(), life: l, name: name, lag: usualLag,
-		rng: rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(l.name)+uint64(i)+7))}
-	k.Delay(k.delay)
+	source := func(n int) *rand.Rand {
+		return rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(l.name)+uint64(i)+uint64(n)*1000))
+	}
+	k := &link{Node: s.Connect(), notices: s.Connect(), life: l, name: name, lag: usualLag, rng: source(1), late: source(2)}
+	k.Delay(k.delays(k.rng))
+	k.notices.Delay(k.delays(source(3)))
 	return k
 }
 
 // Name is what the process calls the node, whatever server that leads to.
 func (k *link) Name() string { return k.name }
 
-func (k *link) delay() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return time.Duration(k.rng.Int64N(int64(k.lag))) + time.Microsecond
+// Cut breaks the link, or mends it.
+func (k *link) Cut(cut bool) {
+	k.Node.Cut(cut)
+	k.notices.Cut(cut)
+}
+
+func (k *link) delays(rng *rand.Rand) func() time.Duration {
+	return func() time.Duration {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return time.Duration(rng.Int64N(int64(k.lag))) + time.Microsecond
+	}
 }
 
 // slow sets how long messages take at most.
@@ -50,80 +63,56 @@ func (k *link) slow(lag time.Duration) {
 
 // jitter is a random short time. Things that would happen in the same instant happen in
 // an order that the seed decides, so that it replays.
-func (k *link) jitter() time.Duration {
+func (k *link) jitter(rng *rand.Rand) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return time.Duration(k.rng.Int64N(int64(time.Millisecond))) + 1
-}
-
-// awake returns when the process runs, and reports whether it still lives.
-func (k *link) awake() bool {
-	if !k.life.proc.isPaused() {
-		return k.life.gate()
-	}
-	order := k.jitter()
-	alive := k.life.gate()
-	time.Sleep(order)
-	return alive
+	return time.Duration(rng.Int64N(int64(time.Millisecond))) + 1
 }
 
 // Send sends when the process runs, and hears when it runs.
 func (k *link) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
-	if !k.awake() {
-		go k.refuse(done)
-		return
-	}
-	cancel := func() {}
-	if deadline, ok := ctx.Deadline(); ok {
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-k.jitter()))
-	}
-	k.Node.Send(ctx, req, func(r redlock.Reply, err error) {
-		cancel()
-		if k.life.proc.isPaused() {
-			go func() {
-				k.awake()
-				done(r, err)
-			}()
+	k.life.proc.spring()
+	k.whenAwake(true, func(overdue bool) {
+		if overdue && ctx.Err() != nil || k.life.isDead() {
+			k.refuse(done)
 			return
 		}
-		done(r, err)
+		k.send(ctx, req, done)
 	})
 }
 
-// refuse lets what a dead process would have sent vanish.
+func (k *link) send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
+	ctx, cancel := k.bound(ctx)
+	k.Node.Send(ctx, req, func(r redlock.Reply, err error) {
+		cancel()
+		k.whenAwake(false, func(bool) { done(r, err) })
+	})
+}
+
+// bound moves a request's deadline, so that its end is not in the instant in which the
+// caller's timers end, nor in which another node's reply is missed.
+func (k *link) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	at := time.Now().Add(k.jitter(k.rng))
+	if deadline, ok := ctx.Deadline(); ok {
+		if sooner := deadline.Add(-k.jitter(k.rng)); sooner.After(at) {
+			at = sooner
+		}
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), at)
+}
+
+// refuse ends a request that is not sent: what a dead process would have sent vanishes,
+// and one that wakes up finds that the time for it is over.
 func (k *link) refuse(done func(redlock.Reply, error)) {
-	done(redlock.Reply{}, &redlock.NodeError{Node: k.Name(), Kind: redlock.KindConnection, Err: context.Canceled})
+	go done(redlock.Reply{}, &redlock.NodeError{Node: k.Name(), Kind: redlock.KindConnection, Err: context.Canceled})
 }
 
 // Subscribe hears when the process runs.
 func (k *link) Subscribe(ctx context.Context, channel string, deliver func(redlock.Notice)) {
-	k.Node.Subscribe(ctx, channel, func(n redlock.Notice) {
-		if k.awake() {
-			deliver(n)
+	k.notices.Subscribe(ctx, channel, func(n redlock.Notice) {
+		if n.Kind == redlock.NoticeLost { // at once, for all that the server had
+			time.Sleep(k.jitter(k.late))
 		}
+		k.whenAwake(false, func(bool) { deliver(n) })
 	})
-}
-
-func (p *proc) isPaused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.paused != nil
-}
-
-// pause stops the process until resume.
-func (p *proc) pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.paused == nil {
-		p.paused, p.since = make(chan struct{}), time.Now()
-	}
-}
-
-func (p *proc) resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.paused != nil {
-		close(p.paused)
-		p.paused, p.slept = nil, p.slept+time.Since(p.since)
-	}
 }

@@ -17,6 +17,7 @@ var (
 	length  = flag.Duration("sim.length", 100*time.Second, "virtual time during which faults happen, a seed")
 	noQuar  = flag.Bool("sim.noquarantine", false, "turn the quarantine off, to see the checker find the harm")
 	verbose = flag.Bool("sim.timeline", false, "print the timeline of -sim.seed although nothing is wrong")
+	replays = flag.Uint64("sim.replays", 40, "how many seeds to run twice, to see that they take the same course")
 	wallFor = flag.Duration("sim.for", 0, "go on with further seeds for that long, in real time")
 )
 
@@ -111,7 +112,7 @@ func TestWildSeeds(t *testing.T) {
 
 // TestSeedsReplayExactly runs seeds twice: a seed that fails must fail again.
 func TestSeedsReplayExactly(t *testing.T) {
-	for s := uint64(1); s <= 40; s++ {
+	for s := *first; s < *first+*replays; s++ {
 		set := Setting{Seed: s, Length: 30 * time.Second}
 		a, b := play(t, set), play(t, set)
 		if a.History != b.History {

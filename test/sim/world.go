@@ -111,9 +111,11 @@ type proc struct {
 	mu     sync.Mutex
 	life   *life
 	lives  int
-	paused chan struct{} // closed when the pause ends; nil when not paused
+	paused bool
 	since  time.Time     // when the pause began
 	slept  time.Duration // in pauses that are over
+	held   []deed        // what waits for the end of the pause
+	trap   int           // requests until the process pauses, 0 for no such plan
 }
 
 // life is one process.
@@ -148,16 +150,6 @@ func (p *proc) clock() time.Duration {
 	return p.offset + t + time.Duration(float64(t)*p.rate)
 }
 
-// asleep is how long the process has stood still.
-func (p *proc) asleep() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.paused == nil {
-		return p.slept
-	}
-	return p.slept + time.Since(p.since)
-}
-
 // stopBudget is the process's share of its TTL.
 func (p *proc) stopBudget() time.Duration { return p.w.opt.StopBudget / (p.w.ttl / p.ttl) }
 
@@ -189,7 +181,9 @@ func (p *proc) boot() {
 	opt.TTL, opt.StopBudget = p.ttl, p.stopBudget()
 	opt.Entropy = &entropy{rng: rand.New(rand.NewPCG(p.w.set.Seed, hash(l.name)))}
 	nodes := make([]redlock.Node, len(p.list))
-	astray := p.rng.IntN(12) == 0 // stale DNS, or a load balancer: all names lead to one server
+	// Stale DNS, or a load balancer: all names lead to one server. Not for the first
+	// process, so that somebody can be elected in the end.
+	astray := p.rng.IntN(12) == 0 && p != p.w.procs[0]
 	for i, s := range p.list {
 		target := s
 		if astray {
@@ -236,20 +230,11 @@ func (p *proc) current() *life {
 	return p.life
 }
 
-// gate returns when the process is not paused, and reports whether it still lives.
-func (l *life) gate() bool {
-	for {
-		l.proc.mu.Lock()
-		dead, paused := l.dead, l.proc.paused
-		l.proc.mu.Unlock()
-		if dead {
-			return false
-		}
-		if paused == nil {
-			return true
-		}
-		<-paused
-	}
+// isDead reports whether the process was killed.
+func (l *life) isDead() bool {
+	l.proc.mu.Lock()
+	defer l.proc.mu.Unlock()
+	return l.dead
 }
 
 // kill ends the process without a word, as SIGKILL does.
@@ -285,10 +270,7 @@ func (p *proc) end() {
 
 // onEvent is told of what candidates announce, in the instant it happens.
 func (w *world) onEvent(l *life, e election.Event) {
-	l.proc.mu.Lock()
-	dead := l.dead
-	l.proc.mu.Unlock()
-	if dead {
+	if l.isDead() {
 		return
 	}
 	w.log.add("%s %s token %d: %s", l.name, e.Kind, e.FencingToken, e.Message)
