@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var pools []redsyncredis.Pool
-	for _, addr := range strings.SplitSeq(args[2], ",") {
+	for addr := range strings.SplitSeq(args[2], ",") {
 		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
 	}
 	mutex := redsync.New(pools...).NewMutex(args[0], redsync.WithExpiry(ttl), redsync.WithFailFast(true))
