@@ -64,10 +64,10 @@ func TestRequestWaitsForFirstConnectionUntilItsDeadline(t *testing.T) {
 }
 
 func TestRequestFailsAtOnceWhileConnectingFails(t *testing.T) {
-	var dials int
+	var dials atomic.Int32
 	refused := errors.New("no route to host")
 	dial := func(context.Context, string, string) (net.Conn, error) {
-		dials++
+		dials.Add(1)
 		return nil, refused
 	}
 	inTime(t, dial, func(t *testing.T, node *redisnode.Node) {
@@ -78,8 +78,8 @@ func TestRequestFailsAtOnceWhileConnectingFails(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Minute)
-		if dials < 600 || dials > 1300 {
-			t.Errorf("%d attempts in ten minutes, want one in half a second to a second", dials)
+		if n := dials.Load(); n < 600 || n > 1300 {
+			t.Errorf("%d attempts in ten minutes, want one in half a second to a second", n)
 		}
 	})
 }
