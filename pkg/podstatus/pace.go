@@ -21,11 +21,12 @@ const (
 	// maxRefused is the longest wait when it answers and refuses: that takes somebody
 	// to change something.
 	maxRefused = 30 * time.Second
-	// recheckAfter a try without answer, a confirmed patch is sent again: the server
-	// may carry out the unanswered one late, after the one it confirmed.
-	recheckAfter = 2 * time.Second
-	rechecks     = 2
 )
+
+// recheckAfter is when a confirmed patch is sent again after tries without an answer:
+// a server that was frozen carries those out when it thaws, perhaps after the one it
+// confirmed.
+var recheckAfter = [...]time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second}
 
 // pace spaces the tries.
 type pace struct {
@@ -34,14 +35,15 @@ type pace struct {
 	tried     state // what the last failed try was to show
 	notBefore time.Time
 	firm      bool // notBefore holds whatever is to be shown: the server asked for it
-	rechecks  int  // how often to repeat a confirmed patch, from notBefore on
+	rechecks  int  // how many of recheckAfter are to come
+	recheck   bool // one is due at notBefore
 }
 
 // due tells in how long the next try is due, if ever.
 func (p *pace) due(want state, agrees bool) (time.Duration, bool) {
 	wait := time.Until(p.notBefore)
 	switch {
-	case agrees && p.rechecks == 0:
+	case agrees && !p.recheck:
 		return 0, false
 	case agrees, p.streak > 0 && (p.firm || want == p.tried):
 		return wait, true
@@ -50,17 +52,16 @@ func (p *pace) due(want state, agrees bool) (time.Duration, bool) {
 }
 
 func (p *pace) succeeded() {
-	p.streak, p.firm = 0, false
-	if p.rechecks > 0 && time.Now().After(p.notBefore) {
+	p.streak, p.firm, p.recheck = 0, false, p.rechecks > 0
+	if p.recheck {
+		p.notBefore = time.Now().Add(recheckAfter[len(recheckAfter)-p.rechecks])
 		p.rechecks--
 	}
-	p.notBefore = time.Now().Add(recheckAfter)
 }
 
 func (p *pace) failed(want state, err error) {
-	refusal := apiserver.Refused(err)
-	if refusal == nil {
-		p.rechecks = rechecks
+	if isOpen(err) {
+		p.rechecks = len(recheckAfter)
 	}
 	// An API server that has just come back refuses everybody until it has read who
 	// may do what: its first refusal after a silence says little.
@@ -69,6 +70,7 @@ func (p *pace) failed(want state, err error) {
 	}
 	wait := min(longest(err), firstRetry<<min(p.streak, 20))
 	wait = wait/2 + rand.N(wait/2+1)
+	refusal := apiserver.Refused(err)
 	p.firm = refusal != nil && refusal.RetryAfter > 0
 	if p.firm {
 		wait += min(refusal.RetryAfter, maxRefused)
@@ -92,6 +94,12 @@ func longest(err error) time.Duration {
 func isGone(err error) bool {
 	r := apiserver.Refused(err)
 	return r != nil && (r.Code == http.StatusNotFound && r.Reason == "NotFound" || isOtherUID(r))
+}
+
+// isOpen reports whether what was asked for may have been done, or may yet be.
+func isOpen(err error) bool {
+	code := kind(err)
+	return code == 0 || code >= 500
 }
 
 // kind tells failures apart for the log: the HTTP status, or 0 without an answer.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,36 +72,54 @@ func (k *kubelet) write(t *testing.T, annotations, labels string) {
 	}
 }
 
+// hearing is what a Watch told.
+type hearing struct {
+	mu   sync.Mutex
+	told []Podinfo
+}
+
+func (h *hearing) hear(p Podinfo) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = append(h.told, p)
+}
+
+func (h *hearing) all() []Podinfo {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.told)
+}
+
 func TestWatchTellsOfEachChange(t *testing.T) {
 	k := newKubelet(t)
 	synctest.Test(t, func(t *testing.T) {
-		var told []Podinfo
-		w := &Watch{Dir: k.dir, Log: logr.Discard(), OnChange: func(p Podinfo) { told = append(told, p) }}
+		var heard hearing
+		w := &Watch{Dir: k.dir, Log: logr.Discard(), OnChange: heard.hear}
 		if err := w.Read(); err == nil {
 			t.Error("read files that are not there")
 		}
 		go w.Run(t.Context())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(told) != 0 {
+		if told := heard.all(); len(told) != 0 {
 			t.Errorf("told %v", told)
 		}
 		for i := range 3 {
 			k.write(t, fmt.Sprintf("podlease.io/step-down=\"%d\"\n", i), "podlease.io/role=\"standby\"\n")
 			time.Sleep(lookEvery)
 			synctest.Wait()
-			if len(told) != i+1 || told[i].Annotations[stepDownKey] != fmt.Sprint(i) || told[i].Labels[DefaultRoleLabel] != "standby" {
+			if told := heard.all(); len(told) != i+1 || told[i].Annotations[stepDownKey] != fmt.Sprint(i) || told[i].Labels[DefaultRoleLabel] != "standby" {
 				t.Fatalf("after change %d: told %v", i, told)
 			}
 		}
 		time.Sleep(repeatEvery - lookEvery)
 		synctest.Wait()
-		if len(told) != 3 {
+		if told := heard.all(); len(told) != 3 {
 			t.Errorf("told %d times without a change", len(told)-3)
 		}
 		time.Sleep(2 * lookEvery)
 		synctest.Wait()
-		if len(told) != 4 {
+		if told := heard.all(); len(told) != 4 {
 			t.Errorf("told %d times, want a reminder", len(told))
 		}
 	})
@@ -115,8 +135,8 @@ func TestWatchSeesFilesWrittenInPlace(t *testing.T) {
 	write("annotations", "")
 	write("labels", "")
 	synctest.Test(t, func(t *testing.T) {
-		var last Podinfo
-		w := &Watch{Dir: dir, Log: logr.Discard(), OnChange: func(p Podinfo) { last = p }}
+		var heard hearing
+		w := &Watch{Dir: dir, Log: logr.Discard(), OnChange: heard.hear}
 		if err := w.Read(); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +144,8 @@ func TestWatchSeesFilesWrittenInPlace(t *testing.T) {
 		write("labels", "podlease.io/role=\"active\"\n")
 		time.Sleep(lookEvery)
 		synctest.Wait()
-		if last.Labels[DefaultRoleLabel] != "active" {
-			t.Errorf("told %v", last)
+		if told := heard.all(); told[len(told)-1].Labels[DefaultRoleLabel] != "active" {
+			t.Errorf("told %v", told)
 		}
 	})
 }

@@ -226,7 +226,7 @@ func (p *Publisher) try(ctx context.Context, src Source, lead election.Leadershi
 	}
 	tryCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cost := p.deletionCost(want)
+	before, cost := p.confirmed(want)
 	var answer podMetadata
 	err := p.cfg.API.Do(tryCtx, apiserver.Request{
 		Method:      http.MethodPatch,
@@ -239,16 +239,19 @@ func (p *Publisher) try(ctx context.Context, src Source, lead election.Leadershi
 			if p.stateOf(src.Leadership()) != want {
 				return errOutdated
 			}
+			if want.role != before.role {
+				p.update(func() { p.shown.state = state{} }) // from now on either may be shown
+			}
 			return nil
 		},
 	}, &answer)
 	if ctx.Err() != nil && err != nil {
 		return // we were told to end; that is nobody's failure
 	}
-	p.settle(want, cost, answer, err)
+	p.settle(want, before, cost, answer, err)
 }
 
-func (p *Publisher) settle(want state, cost string, answer podMetadata, err error) {
+func (p *Publisher) settle(want, before state, cost string, answer podMetadata, err error) {
 	p.update(func() {
 		switch {
 		case errors.Is(err, errOutdated):
@@ -268,6 +271,9 @@ func (p *Publisher) settle(want state, cost string, answer podMetadata, err erro
 			p.complain(want, err)
 			p.lastErr = err
 			p.pace.failed(want, err)
+			if !isOpen(err) {
+				p.shown.state = before
+			}
 		}
 	})
 }
@@ -296,10 +302,11 @@ func (p *Publisher) due(want state) (d time.Duration, ever bool) {
 	return p.pace.due(want, p.shown.agrees(want))
 }
 
-func (p *Publisher) deletionCost(want state) string {
+// confirmed is what the API server showed last, and what to do about the deletion cost.
+func (p *Publisher) confirmed(want state) (before state, cost string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.shown.cost.next(want)
+	return p.shown.state, p.shown.cost.next(want)
 }
 
 func (p *Publisher) nextNews() <-chan struct{} {

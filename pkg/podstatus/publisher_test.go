@@ -125,8 +125,70 @@ func TestUnansweredPatchIsOverwritten(t *testing.T) {
 		time.Sleep(time.Second)
 		expectRole(t, p, "standby")
 		p.steal("active") // what the frozen server still had in hand
-		time.Sleep(3 * time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
 		expectRole(t, p, "standby")
+		p.steal("active") // the last of it
+		time.Sleep(5 * time.Second)
+		expectRole(t, p, "standby")
+		n := p.count()
+		time.Sleep(time.Hour)
+		if p.count() != n {
+			t.Errorf("%d patches long after", p.count()-n)
+		}
+	})
+}
+
+// Otherwise the lease would be given away while the Pod is labelled active.
+func TestSyncDoesNotTrustWhatWasConfirmedBeforeAnUnansweredPatch(t *testing.T) {
+	for name, lost := range map[string]*http.Response{"no answer": nil, "504": answer(504, "")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, c := newPods(), newCandidate()
+				pub := publish(t, p, c, false)
+				synctest.Wait()
+				p.fail(func(req *http.Request) *http.Response {
+					p.steal("active") // it is carried out, and only the answer is lost
+					return lost
+				})
+				c.elect(1)
+				time.Sleep(1050 * time.Millisecond)
+				c.lose()
+				if pub.InSync() {
+					t.Error("in sync")
+				}
+				p.fail(nil)
+				if err := pub.Sync(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				expectRole(t, p, "standby")
+			})
+		})
+	}
+}
+
+func TestSyncWaitsForAPatchUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := newPods(), newCandidate()
+		pub := publish(t, p, c, false)
+		synctest.Wait()
+		p.dialling = func() { time.Sleep(20 * time.Millisecond) }
+		p.fail(func(req *http.Request) *http.Response {
+			p.fail(nil)
+			time.Sleep(50 * time.Millisecond)
+			p.steal("active")
+			return answer(200, "{}")
+		})
+		c.elect(1)
+		time.Sleep(30 * time.Millisecond)
+		c.lose()
+		if err := pub.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 200 { // it must not have returned with the other patch still to come
+			expectRole(t, p, "standby")
+			time.Sleep(time.Millisecond)
+		}
 	})
 }
 

@@ -83,8 +83,8 @@ type podMetadata struct {
 
 // shown is what the API server has confirmed.
 type shown struct {
-	state  state
-	stolen bool // somebody else changed the label since
+	state  state // zero when that is open
+	stolen bool  // somebody else changed the label since
 	cost   deletionCost
 }
 
