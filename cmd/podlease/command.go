@@ -45,8 +45,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		return 0
 	}
 	fmt.Fprintf(stderr, "podlease: %v\n", err)
-	var wrong *settings.Error
-	if errors.As(err, &wrong) {
+	if _, wrong := errors.AsType[*settings.Error](err); wrong {
 		return exitUsage
 	}
 	return exitOther

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -126,6 +127,7 @@ func (t *timings) merge(o timings) {
 func (s *samples) merge(o samples) {
 	s.took = append(s.took, o.took...)
 	s.failed += o.failed
+	s.failure = cmp.Or(s.failure, o.failure)
 }
 
 // patientRounds runs a few rounds at the same time, because each takes seconds.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ type result struct {
 	State   string  `json:"state"`
 	Count   int     `json:"count"`
 	Failed  int     `json:"failed"`
+	Failure string  `json:"failure,omitempty"` // the first one
 	Unit    string  `json:"unit"`
 	P50     float64 `json:"p50"`
 	P99     float64 `json:"p99"`
@@ -102,6 +104,11 @@ func (rep *report) table(results []result) {
 			r.Measure, r.Library, r.Nodes, r.State, r.Count, r.Failed, r.P50, r.P99, r.Max, r.Unit)
 	}
 	_ = w.Flush()
+	for _, r := range results {
+		if r.Failure != "" {
+			fmt.Fprintf(rep.out, "  %s of %s failed first with: %s\n", r.Measure, r.Library, r.Failure)
+		}
+	}
 }
 
 func (rep *report) add(r result) { rep.Results = append(rep.Results, r) }
@@ -129,13 +136,15 @@ func (rep *report) save(path string) error {
 
 // samples are the durations of one kind of call.
 type samples struct {
-	took   []time.Duration
-	failed int
+	took    []time.Duration
+	failed  int
+	failure error // the first one
 }
 
 func (s *samples) add(took time.Duration, err error) {
 	if err != nil {
 		s.failed++
+		s.failure = cmp.Or(s.failure, err)
 		return
 	}
 	s.took = append(s.took, took)
@@ -155,6 +164,9 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 // result fills in the figures of a line of the report.
 func (s *samples) result(r result) result {
 	r.Count, r.Failed, r.Unit = len(s.took)+s.failed, s.failed, "ms"
+	if s.failure != nil {
+		r.Failure = s.failure.Error()
+	}
 	r.P50, r.P99, r.Max = ms(s.quantile(0.5)), ms(s.quantile(0.99)), ms(s.quantile(1))
 	return r
 }
