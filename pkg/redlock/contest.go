@@ -256,11 +256,14 @@ func (c *Contest) announce(ctx context.Context) {
 	if p <= 0 {
 		return
 	}
+	r := c.locker.newRound(ctx, c.locker.opt.NodeTimeout)
+	req := Request{Op: OpAnnounce, Keys: c.keys, Notice: noticePriority + strconv.Itoa(p)}
 	for _, n := range c.locker.nodes {
-		if a, ok := n.(Announcer); ok {
-			a.Announce(ctx, c.keys.Channel, noticePriority+strconv.Itoa(p))
-		}
+		r.add()
+		// Who does not hear it contends a little earlier: nothing hangs on the answer.
+		n.Send(r.ctx, req, func(Reply, error) { r.done() })
 	}
+	r.done()
 }
 
 // due is when the next attempt should be made, and far in the future when too few

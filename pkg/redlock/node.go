@@ -31,14 +31,6 @@ type Node interface {
 	Subscribe(ctx context.Context, channel string, deliver func(Notice))
 }
 
-// Announcer is implemented by a Node that can publish a message on a channel without
-// touching a lock. It is used to tell other candidates of a priority; a node without
-// it only makes priorities above the usual less effective.
-type Announcer interface {
-	// Announce sends the message without waiting for it to arrive.
-	Announce(ctx context.Context, channel, message string)
-}
-
 // Op is what a Request asks for.
 type Op uint8
 
@@ -52,6 +44,8 @@ const (
 	// OpRelease deletes the key if it holds the request's token, and publishes the
 	// notice if the request carries one.
 	OpRelease
+	// OpAnnounce publishes the notice and touches nothing.
+	OpAnnounce
 )
 
 func (o Op) String() string {
@@ -62,6 +56,8 @@ func (o Op) String() string {
 		return "probe"
 	case OpRelease:
 		return "release"
+	case OpAnnounce:
+		return "announce"
 	}
 	return fmt.Sprintf("Op(%d)", uint8(o))
 }
@@ -99,8 +95,8 @@ type Request struct {
 	NotAfter int64
 	// Fence is the proposed fencing token; 0 leaves the counter alone.
 	Fence uint64
-	// Notice, with OpRelease, is published on Keys.Channel when the key was
-	// deleted; empty publishes nothing.
+	// Notice is published on Keys.Channel: with OpRelease when the key was deleted, with
+	// OpAnnounce always; empty publishes nothing.
 	Notice string
 }
 

@@ -1,4 +1,4 @@
--- The one script of a lock: take, probe and release. It decides everything
+-- The one script of a lock: take, probe, release and announce. It decides all
 -- that must be decided in one step, and writes nothing before it knows that it
 -- may.
 --
@@ -57,6 +57,11 @@ local function count(n)
   local err = failure(redis.pcall('SET', counter, string.format('%.0f', n)))
   if not err then stored = n end
   return err
+end
+
+if op == 'announce' then
+  redis.pcall('PUBLISH', channel, notice)
+  return answer(GONE)
 end
 
 local owner = redis.pcall('GET', lock)

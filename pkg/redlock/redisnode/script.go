@@ -37,7 +37,7 @@ func check(req redlock.Request) error {
 		return errors.New("request without a lock key")
 	case req.Fence > MaxFence:
 		return fmt.Errorf("fencing token %d proposed: at most %d (2^53-2^40) is allowed", req.Fence, int64(MaxFence))
-	case req.Op == redlock.OpProbe:
+	case req.Op == redlock.OpProbe, req.Op == redlock.OpAnnounce:
 		return nil
 	case req.Token == "":
 		return fmt.Errorf("%s without a token", req.Op)

@@ -51,6 +51,14 @@ var _ = Describe("a subscription", func() {
 		}
 	})
 
+	It("hears announcements, which touch nothing", func() {
+		notices := subscribe(node)
+		Eventually(notices).Should(Receive(Equal(redlock.Notice{Kind: redlock.NoticeSubscribed})))
+		ask(node, redlock.Request{Op: redlock.OpAnnounce, Keys: keys, Notice: "priority 7"})
+		Eventually(notices).Should(Receive(Equal(redlock.Notice{Kind: redlock.NoticeMessage, Message: "priority 7"})))
+		Expect(server.Client().DBSize(ctx).Val()).To(BeZero())
+	})
+
 	It("waits for a server that is away", func() {
 		server.Kill()
 		notices := subscribe(node)

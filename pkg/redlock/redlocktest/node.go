@@ -179,13 +179,3 @@ func (n *Node) Subscribe(ctx context.Context, channel string, deliver func(redlo
 		}
 	}
 }
-
-// Announce implements redlock.Announcer.
-func (n *Node) Announce(_ context.Context, channel, message string) {
-	if n.isCut() {
-		return
-	}
-	n.server.mu.Lock()
-	defer n.server.mu.Unlock()
-	n.server.publish(channel, message)
-}

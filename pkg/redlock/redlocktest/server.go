@@ -200,6 +200,9 @@ func (s *Server) execute(req redlock.Request) (redlock.Reply, error) {
 	r := redlock.Reply{RunID: s.runID(), Young: !mature, Uptime: uptime, Time: s.now().UnixMicro()}
 	value, left := s.get(req.Keys.Lock)
 	switch {
+	case req.Op == redlock.OpAnnounce:
+		s.publish(req.Keys.Channel, req.Notice)
+		r.Outcome = redlock.Gone
 	case req.Op == redlock.OpRelease:
 		r.Outcome = s.release(req, value)
 	case value == "" && s.full && req.Op == redlock.OpTake:
