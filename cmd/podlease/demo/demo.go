@@ -78,21 +78,12 @@ func (o Options) bound(ctx context.Context) (context.Context, context.CancelFunc
 
 // play lets something happen after each quiet interval.
 func (s *stage) play(ctx context.Context) error {
-	if err := s.awaitLeader(ctx); err != nil {
+	if err := s.awaitTermAfter(ctx, ""); err != nil {
 		return err
 	}
 	for {
 		for _, happening := range []func() error{s.handOver, s.crash} {
-			if err := s.watch(ctx, s.opt.Interval, never); err != nil {
-				return err
-			}
-			if s.leader == nil {
-				continue // lost meanwhile, for example because the machine slept
-			}
-			if err := happening(); err != nil {
-				return err
-			}
-			if err := s.awaitLeader(ctx); err != nil {
+			if err := s.after(ctx, happening); err != nil {
 				return err
 			}
 		}
@@ -105,16 +96,35 @@ func (s *stage) play(ctx context.Context) error {
 	}
 }
 
-func never() bool { return false }
-
-// awaitLeader waits until somebody is active. A crashed holder's keys run out
-// after a TTL at the latest; more than a few of them means that something broke.
-func (s *stage) awaitLeader(ctx context.Context) error {
-	limit := 3*s.opt.TTL + 5*time.Second
-	if err := s.watch(ctx, limit, func() bool { return s.leader != nil }); err != nil {
+// after lets something happen to whoever is active after a quiet interval, and waits
+// until another term has begun.
+func (s *stage) after(ctx context.Context, happening func() error) error {
+	if err := s.watch(ctx, s.opt.Interval, never); err != nil {
 		return err
 	}
-	if s.leader == nil {
+	for s.leader == nil { // lost meanwhile, for example because the machine slept
+		if err := s.awaitTermAfter(ctx, s.term); err != nil {
+			return err
+		}
+	}
+	term := s.term
+	if err := happening(); err != nil {
+		return err
+	}
+	return s.awaitTermAfter(ctx, term)
+}
+
+func never() bool { return false }
+
+// awaitTermAfter waits until somebody is active in another term. A crashed holder's
+// keys run out after a TTL at the latest; much more means that something broke.
+func (s *stage) awaitTermAfter(ctx context.Context, term string) error {
+	limit := 3*s.opt.TTL + 30*time.Second
+	begun := func() bool { return s.leader != nil && s.term != term }
+	if err := s.watch(ctx, limit, begun); err != nil {
+		return err
+	}
+	if !begun() {
 		return fmt.Errorf("no candidate became active within %v", limit)
 	}
 	return nil

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -127,10 +128,11 @@ func (s *stage) cause(gap time.Duration) string {
 func (s *stage) handOver() error {
 	s.account.note(s.leader.name, "steps down", "asked to hand over")
 	s.reason = "hand-over"
-	if err := s.leader.life.Load().candidate.StepDown(s.opt.TTL); err != nil {
+	err := s.leader.life.Load().candidate.StepDown(2 * s.opt.TTL)
+	if _, lost := errors.AsType[*election.RefusedError](err); err != nil && !lost {
 		return fmt.Errorf("ask %s to step down: %w", s.leader.name, err)
 	}
-	return nil
+	return nil // one that has just lost the lock has nothing to hand over
 }
 
 // crash ends the active candidate as SIGKILL would.
