@@ -18,7 +18,7 @@ type Contest struct {
 	locker *Locker
 	lock   string
 	keys   Keys
-	events chan event
+	events chan event // of the present subscription; only Acquire touches it
 
 	mu       sync.Mutex
 	priority int
@@ -58,7 +58,7 @@ const eventBuffer = 64
 func (l *Locker) Contest(lock string) *Contest {
 	return &Contest{
 		locker: l, lock: lock, keys: l.keys(lock),
-		events: make(chan event, eventBuffer), sights: make([]sight, len(l.nodes)),
+		sights:   make([]sight, len(l.nodes)),
 		attempts: map[Result]uint64{},
 	}
 }
@@ -97,39 +97,26 @@ func (c *Contest) Acquire(ctx context.Context) (*Lease, error) {
 			return le, err
 		}
 	}
-	stop := c.subscribe(ctx)
-	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.subscribe(ctx)
 	return c.await(ctx)
 }
 
-// subscribe listens to releases at every node until stop is called.
-func (c *Contest) subscribe(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
+// subscribe listens to releases at every node until ctx ends. Nobody waits for that
+// end: a lease that was won must not wait for connections to close.
+func (c *Contest) subscribe(ctx context.Context) {
+	events := make(chan event, eventBuffer)
+	c.events = events
 	for i, n := range c.locker.nodes {
-		wg.Go(func() {
+		c.locker.background.Go(func() {
 			n.Subscribe(ctx, c.keys.Channel, func(notice Notice) {
 				select {
-				case c.events <- event{node: i, notice: notice}:
+				case events <- event{node: i, notice: notice}:
 				default:
 				}
 			})
 		})
-	}
-	return func() {
-		cancel()
-		wg.Wait()
-		c.drainEvents()
-	}
-}
-
-func (c *Contest) drainEvents() {
-	for {
-		select {
-		case <-c.events:
-		default:
-			return
-		}
 	}
 }
 
