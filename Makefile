@@ -50,6 +50,10 @@ envtest: $(GOTESTSUM) ## Run the tests against a real API server (the first time
 	@hack/packages gcc:gcc
 	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test envtest
 
+.PHONY: test-chart
+test-chart: $(GOTESTSUM) ## Test the Helm chart, and that config/ is the same
+	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test chart
+
 .PHONY: sim
 sim: ## Simulate elections from many seeds for SIMFOR (5m) of real time; a seed that fails prints how to replay it
 	go test -count 1 -timeout 0 ./test/sim -run 'TestSeeds$$' -v -args -sim.for=$(SIMFOR)
