@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/podlease/podlease/pkg/redlock"
@@ -20,7 +21,7 @@ type fault struct {
 var errUnfit = errors.New("is a replica")
 
 func faults() []fault {
-	return append(append(nodeFaults(), networkFaults()...), append(processFaults(), append(controls(), wildFaults()...)...)...)
+	return slices.Concat(nodeFaults(), networkFaults(), processFaults(), controls(), scenes(), wildFaults())
 }
 
 func nodeFaults() []fault {
@@ -195,6 +196,9 @@ func (w *world) strike() {
 
 func (w *world) draw() fault {
 	all, total := faults(), 0
+	if w.set.Favour != "" && w.rng.IntN(2) == 0 {
+		return all[slices.IndexFunc(all, func(f fault) bool { return f.name == w.set.Favour })]
+	}
 	for _, f := range all {
 		if !f.wild || w.set.Wild {
 			total += f.weight

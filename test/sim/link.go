@@ -21,6 +21,7 @@ type link struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
 	lag  time.Duration // the longest a message takes
+	sent time.Time     // when the last take went out
 	late *rand.Rand    // decides the order in which a process catches up after a pause
 }
 
@@ -72,6 +73,7 @@ func (k *link) jitter(rng *rand.Rand) time.Duration {
 // Send sends when the process runs, and hears when it runs.
 func (k *link) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
 	k.life.proc.spring()
+	k.stall()
 	k.whenAwake(true, func(overdue bool) {
 		if overdue && ctx.Err() != nil || k.life.isDead() {
 			k.refuse(done)
@@ -81,7 +83,19 @@ func (k *link) Send(ctx context.Context, req redlock.Request, done func(redlock.
 	})
 }
 
+// lastSent is when the last take went out.
+func (k *link) lastSent() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sent
+}
+
 func (k *link) send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
+	if req.Op == redlock.OpTake {
+		k.mu.Lock()
+		k.sent = time.Now()
+		k.mu.Unlock()
+	}
 	ctx, cancel := k.bound(ctx)
 	k.Node.Send(ctx, req, func(r redlock.Reply, err error) {
 		cancel()

@@ -24,6 +24,19 @@ func (k *link) whenAwake(send bool, do func(overdue bool)) {
 	do(false)
 }
 
+// stall waits for the end of a pause, if pauses are like that.
+func (k *link) stall() {
+	p := k.life.proc
+	order := k.jitter(k.late)
+	p.mu.Lock()
+	stalled, awake := p.w.set.Stall && p.paused, p.awake
+	p.mu.Unlock()
+	if stalled {
+		<-awake
+		time.Sleep(order)
+	}
+}
+
 // pause stops the process until resume.
 func (p *proc) pause() {
 	p.mu.Lock()
@@ -34,7 +47,7 @@ func (p *proc) pause() {
 // stop needs p.mu.
 func (p *proc) stop() {
 	if !p.paused {
-		p.paused, p.since = true, time.Now()
+		p.paused, p.since, p.awake = true, time.Now(), make(chan struct{})
 	}
 }
 
@@ -67,6 +80,7 @@ func (p *proc) resume() {
 		return
 	}
 	p.paused, p.slept = false, p.slept+time.Since(p.since)
+	close(p.awake)
 	queues := map[*link][]deed{}
 	for _, d := range p.held {
 		queues[d.link] = append(queues[d.link], d)

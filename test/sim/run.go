@@ -85,7 +85,11 @@ func (w *world) calm() {
 		p.resume()
 		p.start()
 	}
-	time.Sleep(2*w.ttl + 2*time.Millisecond) // the ends of the last faults
+	w.hook(nil)
+	time.Sleep(4*w.ttl + 2*time.Millisecond) // the ends of the last faults and scenes
+	for _, p := range w.procs {
+		p.resume()
+	}
 	for _, l := range w.lives() {
 		_ = l.Resume()
 		for _, k := range l.links {
@@ -105,12 +109,7 @@ func (w *world) calm() {
 // steady loses all replies for less than a lease lasts: a reply that is missing is
 // neither yes nor no, so the holder must stay.
 func (w *world) steady() {
-	var holder *life
-	for _, l := range w.lives() {
-		if l.Leadership().Active() {
-			holder = l
-		}
-	}
+	holder := w.holder()
 	if holder == nil || w.check.failed() || w.set.Wild {
 		return
 	}

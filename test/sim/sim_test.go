@@ -3,6 +3,8 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,11 +17,38 @@ var (
 	first   = flag.Uint64("sim.first", 1, "the first seed")
 	seeds   = flag.Uint64("sim.seeds", 200, "how many seeds to run")
 	length  = flag.Duration("sim.length", 100*time.Second, "virtual time during which faults happen, a seed")
-	noQuar  = flag.Bool("sim.noquarantine", false, "turn the quarantine off, to see the checker find the harm")
+	kind    = flag.String("sim.world", "", "a special kind of world, see worlds; those that break an assumption show the harm")
 	verbose = flag.Bool("sim.timeline", false, "print the timeline of -sim.seed although nothing is wrong")
 	replays = flag.Uint64("sim.replays", 40, "how many seeds to run twice, to see that they take the same course")
 	wallFor = flag.Duration("sim.for", 0, "go on with further seeds for that long, in real time")
 )
+
+// worlds are the settings that runs may start from.
+var worlds = map[string]Setting{
+	"":             {},
+	"noquarantine": {NoQuarantine: true},
+	"go-clock":     {GoClock: true},
+	"swap-two":     {SwapTwo: true},
+	"stall":        {Stall: true},
+	"mid-round":    {Favour: "process pauses as it asks"},
+	"late-replies": {Favour: "pauses in mid-round, then is cut off"},
+	"slow":         {Favour: "slow election, then cut off"},
+	"forgetful":    {Favour: "holder is cut off, then a majority restarts"},
+	"freed-twice":  {Favour: "node freed twice"},
+	"stale":        {Favour: "answer that went stale", Stall: true},
+	"astray":       {Favour: "one server under all names"},
+}
+
+// setting is the one that flags ask for.
+func setting(t *testing.T) Setting {
+	t.Helper()
+	set, ok := worlds[*kind]
+	if !ok {
+		t.Fatalf("-sim.world=%s: must be one of %q", *kind, slices.Sorted(maps.Keys(worlds)))
+	}
+	set.Length = *length
+	return set
+}
 
 // play runs one seed in a bubble of virtual time.
 func play(t *testing.T, set Setting) Result {
@@ -38,8 +67,8 @@ func report(t *testing.T, r Result) {
 	if len(lines) > 120 {
 		lines = append(append(lines[:20:20], fmt.Sprintf("             … %d lines …", len(lines)-120)), lines[len(lines)-100:]...)
 	}
-	t.Errorf("seed %d: %s\nreplay: go test ./test/sim -run 'TestSeeds$' -sim.seed=%d -sim.length=%v\n%s",
-		r.Seed, strings.Join(r.Violations, "; "), r.Seed, *length, strings.Join(lines, "\n"))
+	t.Errorf("seed %d: %s\nreplay: go test ./test/sim -run 'TestSeeds$' -sim.seed=%d -sim.length=%v -sim.world=%s\n%s",
+		r.Seed, strings.Join(r.Violations, "; "), r.Seed, *length, *kind, strings.Join(lines, "\n"))
 }
 
 // totals add up over seeds.
@@ -92,7 +121,7 @@ func across(t *testing.T, set Setting, from, count uint64) {
 
 // TestSeeds breaks everything that the assumptions allow to break.
 func TestSeeds(t *testing.T) {
-	set := Setting{Length: *length, NoQuarantine: *noQuar}
+	set := setting(t)
 	if *seed == 0 {
 		across(t, set, *first, *seeds)
 		return

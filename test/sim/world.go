@@ -32,6 +32,14 @@ type Setting struct {
 	GoClock bool
 	// SwapTwo gives some candidates a list in which two nodes are others.
 	SwapTwo bool
+	// Stall makes a pause stop what a process is doing at its next request, so that it
+	// goes on from there with timers that ran out long ago. Otherwise its requests and
+	// replies are held up, and the rest of it goes on in the dark. Stalled processes find
+	// several things to do at once when they wake, and choose at random: such a seed may
+	// take more than one course.
+	Stall bool
+	// Favour names a fault that is every second one.
+	Favour string
 }
 
 // The settings that all candidates of a run share are drawn from these.
@@ -54,6 +62,9 @@ type world struct {
 	check   checker
 	stopped []context.CancelFunc
 	running sync.WaitGroup
+
+	hookMu  sync.Mutex
+	elected func(*life) // called once, in the instant in which a process becomes active
 }
 
 // newWorld draws a world from the seed.
@@ -112,9 +123,11 @@ type proc struct {
 	life   *life
 	lives  int
 	paused bool
+	awake  chan struct{} // closed when the pause ends
 	since  time.Time     // when the pause began
 	slept  time.Duration // in pauses that are over
 	held   []deed        // what waits for the end of the pause
+	astray bool          // the next process here will be
 	trap   int           // requests until the process pauses, 0 for no such plan
 }
 
@@ -183,7 +196,7 @@ func (p *proc) boot() {
 	nodes := make([]redlock.Node, len(p.list))
 	// Stale DNS, or a load balancer: all names lead to one server. Not for the first
 	// process, so that somebody can be elected in the end.
-	astray := p.rng.IntN(12) == 0 && p != p.w.procs[0]
+	astray := p.isAstray() || p.rng.IntN(12) == 0 && p != p.w.procs[0]
 	for i, s := range p.list {
 		target := s
 		if astray {
@@ -268,6 +281,38 @@ func (p *proc) end() {
 	}()
 }
 
+// goAstray makes the next process here one for which all names lead to one server.
+func (p *proc) goAstray() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.astray = true
+}
+
+func (p *proc) isAstray() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.astray
+	p.astray = false
+	return was
+}
+
+// hook sets what to do when somebody becomes active next; f may be nil.
+func (w *world) hook(f func(*life)) {
+	w.hookMu.Lock()
+	defer w.hookMu.Unlock()
+	w.elected = f
+}
+
+func (w *world) callHook(l *life) {
+	w.hookMu.Lock()
+	f := w.elected
+	w.elected = nil
+	w.hookMu.Unlock()
+	if f != nil {
+		f(l)
+	}
+}
+
 // onEvent is told of what candidates announce, in the instant it happens.
 func (w *world) onEvent(l *life, e election.Event) {
 	if l.isDead() {
@@ -277,6 +322,7 @@ func (w *world) onEvent(l *life, e election.Event) {
 	if e.Kind == election.LeaderElected {
 		w.check.elected(l, e.FencingToken)
 		w.check.exclusive(w)
+		w.callHook(l)
 	}
 }
 
