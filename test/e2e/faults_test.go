@@ -231,7 +231,7 @@ func (v *view) exhaust(ctx context.Context, holder recorder.Run) time.Duration {
 	report("connections that the sidecar's memory did not hold", "%d", len(conns))
 	end := sidecarStatus(ctx, holder.Who).LastTerminationState.Terminated
 	Expect(end.Reason).To(Equal("OOMKilled"))
-	return boottime.Now() - time.Since(end.FinishedAt.Time)
+	return max(v.last(holder).Last.Received, boottime.Now()-time.Since(end.FinishedAt.Time))
 }
 
 func sidecarStatus(ctx context.Context, pod string) corev1.ContainerStatus {
