@@ -10,6 +10,14 @@ import (
 	"github.com/podlease/podlease/pkg/apiserver"
 )
 
+// How long to wait for an answer. A server that accepts and never answers is given up
+// for a fresh connection after as long as a candidate waits for its label at the end of
+// a term; one that says itself that it was too slow gets longer.
+const (
+	tryTimeout     = time.Second
+	patientTimeout = 4 * time.Second
+)
+
 // How long to wait between tries.
 const (
 	firstRetry = 100 * time.Millisecond

@@ -26,11 +26,6 @@ import (
 // DefaultRoleLabel is the label that tells the role.
 const DefaultRoleLabel = "podlease.io/role"
 
-// tryTimeout bounds one patch: a server that accepts and never answers is given up
-// for a fresh connection. It is as long as a candidate waits for its label at the end
-// of a term.
-const tryTimeout = time.Second
-
 // ErrPodGone says that the Pod is no more, or that another one has its name.
 var ErrPodGone = errors.New("the Pod is gone")
 
@@ -220,18 +215,18 @@ func (p *Publisher) Observe(labels map[string]string) {
 // try sends one patch and notes what came of it.
 func (p *Publisher) try(ctx context.Context, src Source, lead election.Leadership) {
 	want := p.stateOf(lead)
-	limit := tryTimeout
-	if lead.Active() {
-		limit = min(limit, lead.ValidFor)
-	}
-	tryCtx, cancel := context.WithTimeout(ctx, limit)
+	limit := p.patience()
+	tryCtx, cancel := context.WithTimeout(ctx, limitedBy(limit, lead))
 	defer cancel()
+	if limit > tryTimeout {
+		go p.cancelWhenOutdated(tryCtx, cancel, src, want)
+	}
 	before, cost := p.confirmed(want)
 	var answer podMetadata
 	err := p.cfg.API.Do(tryCtx, apiserver.Request{
 		Method:      http.MethodPatch,
 		Path:        []string{"api", "v1", "namespaces", p.cfg.Pod.Namespace, "pods", p.cfg.Pod.Name, "status"},
-		Query:       url.Values{"timeout": {tryTimeout.String()}, "fieldManager": {"podlease"}},
+		Query:       url.Values{"timeout": {serverLimit(limit).String()}, "fieldManager": {"podlease"}},
 		ContentType: apiserver.StrategicMergePatch,
 		Accept:      apiserver.MetadataOnly,
 		Body:        p.patch(want, cost),
@@ -250,6 +245,43 @@ func (p *Publisher) try(ctx context.Context, src Source, lead election.Leadershi
 	}
 	p.settle(want, before, cost, answer, err)
 }
+
+// limitedBy keeps a patch that says active from being waited for beyond the term.
+func limitedBy(limit time.Duration, lead election.Leadership) time.Duration {
+	if lead.Active() {
+		return min(limit, lead.ValidFor)
+	}
+	return limit
+}
+
+// cancelWhenOutdated gives a long try up as soon as there is something else to tell.
+func (p *Publisher) cancelWhenOutdated(ctx context.Context, cancel context.CancelFunc, src Source, want state) {
+	for {
+		changed := src.Changed()
+		if p.stateOf(src.Leadership()) != want {
+			cancel()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// patience is how long the next try may take.
+func (p *Publisher) patience() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastErr != nil && kind(p.lastErr) == http.StatusGatewayTimeout {
+		return patientTimeout
+	}
+	return tryTimeout
+}
+
+// serverLimit is how long the server may take: a little less than we wait, so that one
+// that is only slow can say so.
+func serverLimit(limit time.Duration) time.Duration { return limit - limit/10 }
 
 func (p *Publisher) settle(want, before state, cost string, answer podMetadata, err error) {
 	p.update(func() {

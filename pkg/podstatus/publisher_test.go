@@ -100,7 +100,7 @@ func TestServerThatNeverAnswersDelaysNothing(t *testing.T) {
 		c.elect(1)
 		time.Sleep(time.Minute)
 		if pub.InSync() || pub.Failures() < 20 {
-			t.Errorf("InSync %v, %d failures after a minute of tries bounded by a second", pub.InSync(), pub.Failures())
+			t.Errorf("InSync %v, %d failures after a minute of bounded tries", pub.InSync(), pub.Failures())
 		}
 		p.fail(nil)
 		time.Sleep(2 * time.Second)
@@ -108,6 +108,60 @@ func TestServerThatNeverAnswersDelaysNothing(t *testing.T) {
 		if !pub.InSync() {
 			t.Error("not in sync")
 		}
+	})
+}
+
+// slow is a server that needs d for a patch, and gives up when it was told to.
+func slow(p *pods, d time.Duration) func(*http.Request) *http.Response {
+	return func(req *http.Request) *http.Response {
+		p.mu.Lock()
+		body := p.requests[len(p.requests)-1]
+		p.mu.Unlock()
+		limit, err := time.ParseDuration(req.URL.Query().Get("timeout"))
+		if err != nil {
+			return answer(400, err.Error())
+		}
+		select {
+		case <-req.Context().Done():
+			return nil
+		case <-time.After(min(d, limit)):
+		}
+		if limit < d {
+			return refusing(504, "Timeout", "request did not complete within the allotted timeout")(req)
+		}
+		return p.apply(req, []byte(body))
+	}
+}
+
+func TestServerSlowerThanOneTryIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := newPods(), newCandidate()
+		p.fail(slow(p, 3*time.Second))
+		publish(t, p, c, false)
+		c.elect(1)
+		time.Sleep(5 * time.Second)
+		expectRole(t, p, "active")
+	})
+}
+
+func TestLongTryIsGivenUpWhenTheRoleChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := newPods(), newCandidate()
+		p.fail(refusing(504, "Timeout", "request did not complete within the allotted timeout"))
+		c.elect(1)
+		publish(t, p, c, false)
+		synctest.Wait()
+		p.fail(silent)
+		time.Sleep(2 * time.Second) // in which a short try would have ended
+		tries := p.count()
+		time.Sleep(2 * time.Second)
+		if p.count() != tries {
+			t.Errorf("%d more tries, want one long one", p.count()-tries)
+		}
+		p.fail(nil)
+		c.lose()
+		synctest.Wait()
+		expectRole(t, p, "standby")
 	})
 }
 

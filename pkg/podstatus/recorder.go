@@ -80,15 +80,15 @@ func (r *Recorder) Run(ctx context.Context) {
 		case e := <-r.queue:
 			r.send(ctx, e)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			r.rest(last)
+			r.rest(context.WithoutCancel(ctx))
 			return
 		}
 	}
 }
 
 func (r *Recorder) rest(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	for ctx.Err() == nil {
 		select {
 		case e := <-r.queue:

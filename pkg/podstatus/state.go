@@ -8,7 +8,7 @@ import (
 
 // What is written on the Pod beside the role label.
 const (
-	fencingTokenKey = "podlease.io/fencing-token"
+	fencingTokenKey = "podlease.io/fencing-token" //nolint:gosec // a key, not a credential
 	activeSinceKey  = "podlease.io/active-since"
 	activeCondition = "podlease.io/active"
 	deletionCostKey = "controller.kubernetes.io/pod-deletion-cost"

@@ -128,7 +128,7 @@ func (s *Server) ThawAPI() error { return s.apiserver.Thaw() }
 
 // StartAPI starts the API server, again on the same port, and waits until it is ready.
 func (s *Server) StartAPI(ctx context.Context) error {
-	p, err := child.Start(exec.Command(filepath.Join(s.bin, "kube-apiserver"), s.flags()...)) //nolint:gosec,noctx // our own arguments; Close ends it
+	p, err := child.Start(exec.Command(filepath.Join(s.bin, "kube-apiserver"), s.flags()...))
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (s *Server) flags() []string {
 
 func (s *Server) startEtcd() error {
 	client, peer := "http://127.0.0.1:"+strconv.Itoa(s.etcdClient), "http://127.0.0.1:"+strconv.Itoa(s.etcdPeer)
-	p, err := child.Start(exec.Command(filepath.Join(s.bin, "etcd"), //nolint:gosec,noctx // our own arguments; Close ends it
+	p, err := child.Start(exec.Command(filepath.Join(s.bin, "etcd"),
 		"--data-dir="+filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer))

@@ -20,7 +20,7 @@ import (
 
 // tokenKey is the annotation of the Lease that holds the newest token: the object's own
 // counter, spec.leaseTransitions, has 32 bits.
-const tokenKey = "podlease.io/fencing-token"
+const tokenKey = "podlease.io/fencing-token" //nolint:gosec // a key, not a credential
 
 // maxToken bounds a token that comes from a clock: tokens stay below 2^53, which
 // JSON readers keep exact, with room to count on.

@@ -29,7 +29,6 @@ const ttl = 2 * time.Second
 // workload is a few Pods with their sidecars, run as programs.
 type workload struct {
 	*shop
-	program  sidecartest.Program
 	redis    []string
 	sidecars map[string]*sidecartest.Sidecar
 	args     map[string][]string // by Pod, to start its sidecar again
@@ -39,7 +38,6 @@ func newWorkload(ctx context.Context, flags ...string) *workload {
 	GinkgoHelper()
 	w := &workload{
 		shop:     newShop(ctx),
-		program:  sidecartest.Build(GinkgoTB()),
 		redis:    redistest.URLs(redistest.Cluster(GinkgoTB(), 3)),
 		sidecars: map[string]*sidecartest.Sidecar{},
 		args:     map[string][]string{},
@@ -65,7 +63,7 @@ func (w *workload) add(ctx context.Context, name string, flags ...string) {
 
 func (w *workload) start(name string) {
 	GinkgoHelper()
-	w.sidecars[name] = w.program.Start(GinkgoTB(), sidecartest.Options{Name: name, Lock: w.name + "/orders", Redis: w.redis, Args: w.args[name]})
+	w.sidecars[name] = program.Start(GinkgoTB(), sidecartest.Options{Name: name, Lock: w.name + "/orders", Redis: w.redis, Args: w.args[name]})
 }
 
 // active waits until a candidate other than those is active and labelled so.
@@ -329,8 +327,11 @@ var _ = Describe("Fencing tokens from a Lease object", func() {
 				Expect(err).NotTo(HaveOccurred())
 				var last uint64
 				for range 20 {
-					token, err := source.Next(ctx)
-					Expect(err).NotTo(HaveOccurred())
+					var token uint64
+					Eventually(func() (err error) { // a try that gets no answer in time is repeated
+						token, err = source.Next(ctx)
+						return err
+					}).WithContext(ctx).Should(Succeed())
 					Expect(token).To(BeNumerically(">", last))
 					last = token
 					tokens <- token

@@ -14,16 +14,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/podlease/podlease/test/controlplane"
+	"github.com/podlease/podlease/test/sidecartest"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-// patience bounds what takes no time on an idle machine.
-const patience = 60 * time.Second
+// patience bounds what takes a moment on an idle machine; it is long because a machine
+// that runs tests may be overloaded.
+const patience = 3 * time.Minute
 
 var (
-	server *controlplane.Server
+	server  *controlplane.Server
+	program sidecartest.Program
 	// admin arranges what the kubelet, controllers and people do. No code under test has it.
 	admin *kubernetes.Clientset
 )
@@ -36,6 +39,7 @@ func TestPodStatus(t *testing.T) {
 var _ = BeforeSuite(func(ctx SpecContext) {
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	program = sidecartest.Build(GinkgoTB())
 	var err error
 	server, err = controlplane.Start(ctx)
 	Expect(err).NotTo(HaveOccurred())
