@@ -121,7 +121,9 @@ func (a *attempt) askAt(ctx context.Context, nodes []int) {
 // onNotice asks again at a node that announced a release.
 func (a *attempt) onNotice(ctx context.Context, ev event) {
 	if ev.notice.Kind == NoticeMessage && ev.notice.Message == noticeReleased && a.lease.wants(ev.node) {
-		a.askAt(ctx, []int{ev.node})
+		r := a.contest.locker.newRound(ctx, a.contest.locker.opt.NodeTimeout)
+		a.lease.askAgain(r, ev.node)
+		r.done()
 	}
 }
 

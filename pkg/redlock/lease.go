@@ -27,11 +27,13 @@ type Lease struct {
 type answer struct {
 	sent     time.Duration // when the last request went out
 	inFlight bool
-	again    bool // ask once more when the reply is there
-	unknown  bool // a take was sent that was never answered
-	touched  bool // the node may hold the token
-	before   bool // what touched was before the request in flight
-	retried  bool // the node said Late to the last request and was asked once more
+	asked    uint64 // the number that the request in flight proposes
+	again    bool   // ask once more when the reply is there
+	giveBack bool   // the attempt was withdrawn while its take was in flight
+	unknown  bool   // a take was sent that was never answered
+	touched  bool   // the node may hold the token
+	before   bool   // what touched was before the request in flight
+	retried  bool   // the node said Late to the last request and was asked once more
 	reply    Reply
 	replied  time.Duration // when reply came, 0 before
 	err      error         // of the last request, nil after a reply
@@ -195,8 +197,16 @@ func (le *Lease) askAll(ctx context.Context) *round {
 	return r
 }
 
-// ask sends a take to node i, unless one is in flight there: then it is repeated
-// after the reply.
+// askAgain sends a take to node i although one may be in flight there, that is, after
+// its reply: something has changed at the node that the reply may not show.
+func (le *Lease) askAgain(r *round, i int) {
+	le.mu.Lock()
+	le.answers[i].again = le.answers[i].inFlight
+	le.mu.Unlock()
+	le.ask(r, i)
+}
+
+// ask sends a take to node i, unless one is in flight there that says the same.
 func (le *Lease) ask(r *round, i int) {
 	le.mu.Lock()
 	q, ok := le.prepare(r, i)
@@ -219,11 +229,11 @@ type question struct {
 func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 	a := &le.answers[i]
 	if le.ballot.dead || a.inFlight {
-		a.again = a.inFlight
+		a.again = a.again || a.asked != le.ballot.proposal
 		return question{}, false
 	}
 	now := r.start
-	a.sent, a.inFlight, a.before, a.touched = now, true, a.touched, true
+	a.sent, a.inFlight, a.before, a.touched, a.asked = now, true, a.touched, true, le.ballot.proposal
 	req := Request{
 		Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL,
 		HaveVote: now < le.ballot.votes[i].until, Fence: le.ballot.proposal,
@@ -234,7 +244,9 @@ func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 }
 
 func (le *Lease) send(q question) {
+	le.locker.background.Add(1)
 	le.locker.nodes[q.node].Send(q.round.ctx, q.req, func(reply Reply, err error) {
+		defer le.locker.background.Done()
 		if err != nil {
 			le.locker.failed(q.node, err)
 		} else {
@@ -242,8 +254,11 @@ func (le *Lease) send(q question) {
 		}
 		next, again := le.record(q, reply, err)
 		q.round.done()
-		if again {
+		switch {
+		case again:
 			le.send(next)
+		case le.owesRelease(q.node):
+			le.releaseAt(q.round.ctx, q.node, "", le.locker.opt.NodeTimeout, nil)
 		}
 	})
 }

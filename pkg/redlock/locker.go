@@ -83,7 +83,7 @@ type Locker struct {
 	watches []watch
 	fences  map[string]uint64 // the highest fence seen anywhere, by lock key
 
-	background sync.WaitGroup // releases that are still being repeated
+	background sync.WaitGroup // requests under way, and releases that are being repeated
 	ctx        context.Context
 	cancel     context.CancelFunc
 }
@@ -164,8 +164,9 @@ func (l *Locker) Now() time.Duration { return l.opt.Clock() }
 // Size returns the number of nodes.
 func (l *Locker) Size() int { return len(l.nodes) }
 
-// Close ends what goes on in the background: releases that are repeated because
-// their node has not answered. It does not release leases, nor close the nodes.
+// Close ends what goes on in the background, such as releases that are repeated because
+// their node has not answered, and waits for it. It does not release leases, nor close
+// the nodes; an Acquire that is under way has to be ended by its context.
 func (l *Locker) Close() {
 	l.cancel()
 	l.background.Wait()

@@ -22,37 +22,60 @@ const noticeReleased = "released"
 // never before (pinniped#800, controller-runtime#1132).
 func (le *Lease) Release(ctx context.Context) error { return le.release(ctx, noticeReleased) }
 
-// withdraw takes an attempt back without a word: nobody was kept waiting by it.
-func (le *Lease) withdraw(ctx context.Context) { _ = le.release(ctx, "") }
+// withdraw takes an attempt back without a word, since nobody was kept waiting by it. A
+// node whose take is in flight is given its vote back after the reply, if that says that
+// there is one: mostly it is a refusal, and a standby would pay for it once in a TTL.
+func (le *Lease) withdraw(ctx context.Context) {
+	le.kill()
+	for i := range le.answers {
+		if le.mayHold(i, true) {
+			le.releaseAt(ctx, i, "", le.locker.opt.NodeTimeout, nil)
+		}
+	}
+}
 
-// release sends the releases and, with a notice, waits for the replies.
+// release sends the releases, behind the takes that are in flight, and waits for the
+// replies.
 func (le *Lease) release(ctx context.Context, notice string) error {
 	le.kill()
-	limit := le.locker.opt.NodeTimeout
 	results := make(chan error, len(le.answers))
 	waiting := 0
 	for i := range le.answers {
-		// A node that cannot have seen the token has nothing to give back. Everything
-		// else is asked, whatever it answered: its answer may be older than its deed.
-		if le.mayHold(i) {
+		if le.mayHold(i, false) {
 			waiting++
-			le.releaseAt(ctx, i, notice, limit, results)
+			le.releaseAt(ctx, i, notice, le.locker.opt.NodeTimeout, results)
 		}
-	}
-	if notice == "" {
-		return nil
 	}
 	return le.awaitReleases(ctx, results, waiting)
 }
 
-func (le *Lease) mayHold(i int) bool {
+// mayHold reports whether node i may hold the token: one that cannot have seen it has
+// nothing to give back. With later, a node whose take is in flight is left to
+// owesRelease.
+func (le *Lease) mayHold(i int, later bool) bool {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	return le.answers[i].touched
+	a := &le.answers[i]
+	if later && a.inFlight {
+		a.giveBack = true
+		return false
+	}
+	return a.touched
+}
+
+// owesRelease reports whether the reply that has just come shows, or leaves open, that
+// node i holds the token of an attempt that was withdrawn.
+func (le *Lease) owesRelease(i int) bool {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	a := &le.answers[i]
+	owes := a.giveBack && a.touched
+	a.giveBack = false
+	return owes
 }
 
 // releaseAt sends the release to node i, and hands over to the background when
-// there is no answer.
+// there is no answer. The result goes to results, unless that is nil.
 func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time.Duration, results chan<- error) {
 	r := le.locker.newRound(ctx, limit)
 	sent := r.start
@@ -67,7 +90,9 @@ func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time
 			le.locker.background.Add(1)
 			go le.repeatRelease(i, req)
 		}
-		results <- err
+		if results != nil {
+			results <- err
+		}
 		le.locker.background.Done()
 	})
 }
