@@ -10,7 +10,8 @@ GOLANGCI_LINT := $(BIN)/golangci-lint
 PROGRAMS := $(notdir $(wildcard cmd/*))
 # Every Go module of the repository.
 MODULES := $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard go.mod */*/go.mod)))
-SIMFOR ?= 5m
+SIMFOR ?= 1h
+SIMFIRST ?= $(shell date +%s)
 GOTESTSUM_FLAGS ?= --format pkgname --hide-summary skipped
 
 ##@ Use
@@ -55,8 +56,20 @@ test-chart: $(GOTESTSUM) ## Test the Helm chart, and that config/ is the same
 	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test chart
 
 .PHONY: sim
-sim: ## Simulate elections from many seeds for SIMFOR (5m) of real time; a seed that fails prints how to replay it
-	go test -count 1 -timeout 0 ./test/sim -run 'TestSeeds$$' -v -args -sim.for=$(SIMFOR)
+sim: ## Simulate elections from 2000 seeds in virtual time, and break the rules on purpose to see it noticed
+	go test -count 1 -timeout 20m ./test/sim -run 'TestSeeds$$|TestWildSeeds|TestSeedsReplayExactly|TestMutants' -v -args -sim.seeds=2000 -sim.length=60s -sim.mutants
+
+.PHONY: sim-long
+sim-long: ## Simulate elections from new seeds for SIMFOR (1h) of real time; a seed that fails prints how to replay it
+	go test -count 1 -timeout 0 ./test/sim -run 'TestSeeds$$' -v -args -sim.first=$(SIMFIRST) -sim.for=$(SIMFOR)
+
+.PHONY: model
+model: ## Follow all courses of small models of the lock's rules, with each rule and without it
+	go test -count 1 -timeout 20m ./test/model -v
+
+.PHONY: model-long
+model-long: ## The same with larger bounds: an hour and 8 GB
+	go test -count 1 -timeout 0 ./test/model -v -args -model.long
 
 .PHONY: integration-long
 integration-long: ## Run a hundred rounds with a TTL of 3 s, with bounds on how fast things are: needs an idle machine, 10 minutes

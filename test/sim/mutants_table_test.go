@@ -67,7 +67,10 @@ var mutants = []mutant{
 	if w.answered && w.mature(now, l.opt.Quarantine) {`,
 			new: `	req.Quarantine = l.opt.TTL + time.Second
 	req.Unseen = !w.answered
-	if w.answered && w.mature(now, req.Quarantine) {`}},
+	if w.answered && w.mature(now, req.Quarantine) {`},
+			{file: "pkg/redlock/contest.go",
+				old: `return now + l.watches[i].matureIn(now, l.opt.Quarantine)`,
+				new: `return now + l.watches[i].matureIn(now, l.opt.TTL+time.Second)`}},
 	},
 	{
 		name: "re-take on a young node while the lease is held", harm: twoActive, world: "freed-twice",
@@ -90,12 +93,11 @@ var mutants = []mutant{
 		name: "dead token still counts", harm: twoActive, world: "mid-round",
 		edits: []edit{
 			{file: "pkg/redlock/release.go",
-				old: `	le.kill()
-	limit`,
-				new: `	if notice != "" {
-		le.kill()
-	}
-	limit`},
+				old: `func (le *Lease) withdraw(ctx context.Context) {
+	le.kill()
+`,
+				new: `func (le *Lease) withdraw(ctx context.Context) {
+`},
 			{file: "pkg/redlock/attempt.go",
 				old: `		le.withdraw(ctx)
 	}`,

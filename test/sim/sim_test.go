@@ -93,17 +93,17 @@ func (s *totals) String() string {
 	return fmt.Sprintf("%d seeds, %.0f virtual seconds, %d terms, %d writes refused by their token", s.seeds, s.virtual.Seconds(), s.terms, s.refused)
 }
 
-// across runs seeds on all processors.
-func across(t *testing.T, set Setting, from, count uint64) {
+// across runs seeds on all processors: so many, and then more until the time is over.
+func across(t *testing.T, set Setting, from, count uint64, lasting time.Duration) {
 	t.Helper()
 	const workers = 2
 	var sum totals
-	end := time.Now().Add(*wallFor)
+	end := time.Now().Add(lasting)
 	t.Run("seeds", func(t *testing.T) {
 		for k := range uint64(workers) {
 			t.Run(fmt.Sprintf("worker-%d", k+1), func(t *testing.T) {
 				t.Parallel()
-				for s := from + k; s < from+count || *wallFor > 0 && time.Now().Before(end); s += workers {
+				for s := from + k; s < from+count || time.Now().Before(end); s += workers {
 					one := set
 					one.Seed = s
 					r := play(t, one)
@@ -116,14 +116,14 @@ func across(t *testing.T, set Setting, from, count uint64) {
 			})
 		}
 	})
-	t.Log(sum.String())
+	t.Logf("from seed %d: %v", from, &sum)
 }
 
 // TestSeeds breaks everything that the assumptions allow to break.
 func TestSeeds(t *testing.T) {
 	set := setting(t)
 	if *seed == 0 {
-		across(t, set, *first, *seeds)
+		across(t, set, *first, *seeds, *wallFor)
 		return
 	}
 	set.Seed = *seed
@@ -136,7 +136,7 @@ func TestSeeds(t *testing.T) {
 
 // TestWildSeeds breaks the assumptions as well: then only the tokens protect.
 func TestWildSeeds(t *testing.T) {
-	across(t, Setting{Length: *length, Wild: true}, *first, max(*seeds/10, 2))
+	across(t, Setting{Length: *length, Wild: true}, *first, max(*seeds/10, 2), 0)
 }
 
 // TestSeedsReplayExactly runs seeds twice: a seed that fails must fail again.
