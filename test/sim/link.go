@@ -99,7 +99,12 @@ func (k *link) send(ctx context.Context, req redlock.Request, done func(redlock.
 	ctx, cancel := k.bound(ctx)
 	k.Node.Send(ctx, req, func(r redlock.Reply, err error) {
 		cancel()
-		k.whenAwake(false, func(bool) { done(r, err) })
+		hear := func() { k.whenAwake(false, func(bool) { done(r, err) }) }
+		if k.life.proc.w.set.Stall {
+			go hear() // it may ask again at once, and then stand still
+			return
+		}
+		hear()
 	})
 }
 

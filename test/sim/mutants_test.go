@@ -99,7 +99,7 @@ func (m mutant) run(ctx context.Context, program string, from, count uint64) (ui
 		}
 	}
 	if lowest == 0 && err != nil {
-		return 0, fmt.Errorf("failed in another way than %q: %w\n%s", m.harm, err, out)
+		return 0, fmt.Errorf("failed in another way than %q: %w\n%.4000s", m.harm, err, out)
 	}
 	return lowest, nil
 }

@@ -96,7 +96,11 @@ func (k *link) catchUp(queue []deed) {
 	sent := false
 	for _, d := range queue {
 		time.Sleep(k.jitter(k.late))
-		d.do(d.send && sent)
+		if k.life.proc.w.set.Stall {
+			go d.do(d.send && sent)
+		} else {
+			d.do(d.send && sent)
+		}
 		sent = sent || d.send
 	}
 }
