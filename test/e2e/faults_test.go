@@ -51,7 +51,7 @@ var _ = Describe("With a fault", func() {
 			v.expectSameTerm(run)
 			v.expectOneLabel()
 			v.expectOnlyHolder(start, run)
-		}, SpecTimeout(patience))
+		}, SpecTimeout(2*patience))
 
 		It("the role moves without it, and the labels follow when it returns", func(ctx context.Context) {
 			from := v.active(ctx)
@@ -69,7 +69,7 @@ var _ = Describe("With a fault", func() {
 			Expect(post(ctx, control, "/v1/resume")).To(Equal(http.StatusAccepted))
 			// Two sidecars catch up at once, in either order.
 			report("instants at which the watch showed two Pods labelled active", "%v", v.labels.twice())
-		}, SpecTimeout(patience))
+		}, SpecTimeout(2*patience))
 	})
 
 	It("of the holder's node, cut off, its sidecar is not active in time for the next", ownCluster, func(ctx context.Context) {
