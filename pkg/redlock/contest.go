@@ -125,20 +125,29 @@ func (c *Contest) await(ctx context.Context) (*Lease, error) {
 	timer := time.NewTimer(c.untilNext())
 	defer timer.Stop()
 	for {
-		var le *Lease
-		err := errWithdrawn
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("acquire lock %q: %w", c.lock, ctx.Err())
-		case <-timer.C:
-			le, err = c.onTimer(ctx)
-		case ev := <-c.events:
-			le, err = c.onNotice(ctx, ev)
-		}
+		le, err := c.next(ctx, timer.C)
 		if !errors.Is(err, errWithdrawn) {
 			return le, err
 		}
 		timer.Reset(c.untilNext())
+	}
+}
+
+// next acts on what comes next. What was announced already comes before the timer: it
+// may say that this candidate is to wait.
+func (c *Contest) next(ctx context.Context, timer <-chan time.Time) (*Lease, error) {
+	select {
+	case ev := <-c.events:
+		return c.onNotice(ctx, ev)
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("acquire lock %q: %w", c.lock, ctx.Err())
+	case <-timer:
+		return c.onTimer(ctx)
+	case ev := <-c.events:
+		return c.onNotice(ctx, ev)
 	}
 }
 

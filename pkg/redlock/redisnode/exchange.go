@@ -140,7 +140,7 @@ func (s *session) resend(ctx context.Context, batch []call, cmds []*redis.Cmd) {
 func brokenBy(cmds []*redis.Cmd) error {
 	for _, cmd := range cmds {
 		err := cmd.Err()
-		if err != nil && !isReply(err) && !errors.Is(err, errRemoved) {
+		if unusable(err) && !errors.Is(err, errRemoved) {
 			return err
 		}
 	}

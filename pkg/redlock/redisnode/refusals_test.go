@@ -51,6 +51,27 @@ var _ = Describe("access control", func() {
 		Expect(server.Client().Do(ctx, "acl", "log").Slice()).To(BeEmpty())
 	})
 
+	It("logs in again once the password is right, without being asked to", func() {
+		server := redistest.Start(GinkgoTB(), redistest.WithUser("lease", "secret", minimal))
+		var password atomic.Value
+		password.Store("wrong")
+		node := open(redisnode.Config{Address: server.Addr(), Credentials: func(context.Context) (string, string, error) {
+			return "lease", password.Load().(string), nil
+		}})
+		takes := func() error { return failure(node, take("a")) }
+		Eventually(takes).Should(beRefused(redlock.KindAuth))
+		password.Store("secret")
+		Eventually(takes).Should(Succeed())
+
+		By("a password that changes on the server before it does in the file")
+		server.Client().Do(ctx, "ACL", "SETUSER", "lease", "resetpass", ">next")
+		server.Client().ClientKillByFilter(ctx, "USER", "lease")
+		Eventually(takes).Should(beRefused(redlock.KindAuth))
+		Consistently(takes, "300ms").Should(beRefused(redlock.KindAuth))
+		password.Store("next")
+		Eventually(takes).Should(Succeed())
+	})
+
 	It("goes without INFO: the connection stands for the server", func() {
 		server := redistest.Start(GinkgoTB(), redistest.WithUser("lease", "secret", minimal+" -info -script|load"))
 		node := open(redisnode.Config{Address: server.Addr(), Credentials: credentials("lease", "secret")})

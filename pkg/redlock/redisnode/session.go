@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/podlease/podlease/pkg/redlock"
 )
 
 // link is one connection under a go-redis client that cannot make another one:
@@ -230,7 +232,7 @@ func (n *Node) greet(ctx context.Context, s *session) error {
 	}
 	load := pipe.ScriptLoad(ctx, lockSource)
 	asked := askFitness(ctx, pipe)
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+	if _, err := pipe.Exec(ctx); unusable(err) {
 		return err
 	}
 	if err := load.Err(); err != nil && !mayGoWithout(err) {
@@ -249,7 +251,7 @@ func (s *session) nameServer(ctx context.Context, runID string) error {
 	switch {
 	case err == nil:
 		s.hash = hash
-	case !isReply(err):
+	case unusable(err):
 		return err
 	}
 	return nil
@@ -265,6 +267,20 @@ func plainName(runID string) bool {
 // mayGoWithout tells whether EVAL may still work where SCRIPT LOAD did not.
 func mayGoWithout(err error) bool {
 	return !refused(err) || redis.IsPermissionError(err)
+}
+
+// unusable tells whether an error leaves the connection of no use. A login that was
+// refused does: the credentials may be right the next time they are read.
+func unusable(err error) bool {
+	if err == nil {
+		return false
+	}
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return true
+	}
+	kind, _ := replyKind(reply.Error())
+	return kind == redlock.KindAuth
 }
 
 func isReply(err error) bool {

@@ -268,7 +268,7 @@ func (w *worker) ask() {
 	ctx := within(time.Now().Add(w.n.cfg.NodeTimeout))
 	pipe := w.s.conn.Pipeline()
 	asked := askFitness(ctx, pipe)
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+	if _, err := pipe.Exec(ctx); unusable(err) {
 		w.lost(err)
 		return
 	}
