@@ -30,6 +30,7 @@ func (b *beside) Resume() error                  { return b.note("resume") }
 func (b *beside) Stopped() error                 { return b.note("stopped") }
 func (b *beside) Changed() <-chan struct{}       { return nil }
 func (b *beside) Health() election.Health        { return election.Health{} }
+func (b *beside) Nodes() []election.NodeState    { return nil }
 
 func (b *beside) Leadership() election.Leadership {
 	return election.Leadership{Lock: "orders", Identity: "shop/a", Role: election.Standby, Reason: "as asked"}

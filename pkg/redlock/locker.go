@@ -131,8 +131,8 @@ func (o Options) validate(names []string) error {
 		return fmt.Errorf("TTL %v: must be at least %v", o.TTL, MinTTL)
 	case o.TTL%time.Millisecond != 0:
 		return fmt.Errorf("TTL %v: must be whole milliseconds", o.TTL)
-	case o.NodeTimeout < 0 || o.TTL < 10*o.NodeTimeout:
-		return fmt.Errorf("NodeTimeout %v: must be positive and at most a tenth of the TTL, %v", o.NodeTimeout, o.TTL/10)
+	case o.NodeTimeout < time.Millisecond || o.TTL < 10*o.NodeTimeout:
+		return fmt.Errorf("NodeTimeout %v: must be at least 1ms and at most a tenth of the TTL, %v", o.NodeTimeout, o.TTL/10)
 	case o.RenewInterval < 0:
 		return fmt.Errorf("RenewInterval %v: must be positive", o.RenewInterval)
 	case o.Quarantine != 0 && o.Quarantine < o.TTL:

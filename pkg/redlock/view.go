@@ -35,16 +35,21 @@ func (c *Contest) View() View {
 // holder returns the token that a quorum of nodes last showed and that has not run
 // out, and until when.
 func (c *Contest) holder(now time.Duration) (token string, until time.Duration) {
-	counts := map[string]int{}
+	counts, last := map[string]int{}, map[string]time.Duration{}
 	for _, s := range c.sights {
-		if s.owner == "" || s.at == 0 || now >= s.freeAt {
+		if s.owner == "" || s.at == 0 {
 			continue
 		}
-		if counts[s.owner]++; counts[s.owner] >= Quorum(len(c.sights)) {
-			return s.owner, s.freeAt
+		counts[s.owner]++
+		last[s.owner] = max(last[s.owner], s.freeAt)
+		if counts[s.owner] >= Quorum(len(c.sights)) {
+			token = s.owner
 		}
 	}
-	return "", 0
+	if now >= last[token] {
+		return "", 0
+	}
+	return token, last[token]
 }
 
 // holderToken returns the token that most nodes last showed, or nothing.

@@ -48,7 +48,7 @@ func (l *Lease) AddFlags(f *Flags) {
 	f.Duration(&l.TTL, 10*time.Second, Flag{Name: "ttl", Usage: "how long a lease lasts without renewal", Allowed: ttlAllowed})
 	f.Duration(&l.RenewInterval, 0, Flag{Name: "renew-interval", Usage: "how often a held lease is renewed", Default: "ttl/5", Allowed: "a duration above 0s, such as 2s"})
 	f.Duration(&l.StopBudget, 0, Flag{Name: "stop-budget", Usage: "how long before the lease can be given away its holder stops being active", Default: "ttl/4", Allowed: stopAllowed})
-	f.Duration(&l.NodeTimeout, 0, Flag{Name: "node-timeout", Usage: "how long one command at one node may take", Default: "ttl/50, within 20ms to 500ms", Allowed: "a duration above 0s and at most a tenth of --ttl, such as 200ms"})
+	f.Duration(&l.NodeTimeout, 0, Flag{Name: "node-timeout", Usage: "how long one command at one node may take", Default: "ttl/50, within 20ms to 500ms", Allowed: "a duration of at least 1ms and at most a tenth of --ttl, such as 200ms"})
 	f.Duration(&l.Quarantine, 0, Flag{Name: "quarantine", Usage: "how long a node must be up before it grants a new lease; the same for all candidates of a lock, and at least the longest TTL any of them uses", Default: "the larger of ttl and 30s, plus 1s", Allowed: quarantineAllowed})
 }
 
@@ -112,7 +112,7 @@ func (l *Lease) checkTimes(f *Flags) error {
 	switch {
 	case l.RenewInterval <= 0:
 		return f.Reject("renew-interval", l.RenewInterval.String(), f.allowed["renew-interval"])
-	case l.NodeTimeout <= 0 || l.NodeTimeout > l.TTL/10:
+	case l.NodeTimeout < time.Millisecond || l.NodeTimeout > l.TTL/10:
 		return f.Reject("node-timeout", l.NodeTimeout.String(), f.allowed["node-timeout"])
 	case l.StopBudget >= l.TTL || (l.Unsafe && f.Env(UnsafeVariable) != "1"):
 		return f.Reject("stop-budget", l.StopBudget.String(), stopAllowed)

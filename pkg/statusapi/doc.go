@@ -22,6 +22,8 @@ type Source interface {
 	Changed() <-chan struct{}
 	// Health tells how the candidate is doing.
 	Health() election.Health
+	// Nodes tells what is known of each node.
+	Nodes() []election.NodeState
 }
 
 // Verbs are what the control endpoints do. *election.Candidate has them. A verb that

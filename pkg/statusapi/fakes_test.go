@@ -2,6 +2,7 @@ package statusapi_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/podlease/podlease/pkg/election"
+	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/statusapi"
 )
 
@@ -69,6 +71,18 @@ func (c *candidate) Health() election.Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.health
+}
+
+// Nodes shows one node of each kind.
+func (c *candidate) Nodes() []election.NodeState {
+	status := func(s redlock.NodeStatus) election.NodeState { return election.NodeState{NodeStatus: s} }
+	return []election.NodeState{
+		status(redlock.NodeStatus{Name: "well", Up: true, Mature: true, LastReply: time.Second}),
+		status(redlock.NodeStatus{Name: "young", Up: true, MatureIn: 12 * time.Second}),
+		status(redlock.NodeStatus{Name: "replica", Up: true, Unfit: "is a replica"}),
+		status(redlock.NodeStatus{Name: "shut", Err: errors.New("node shut: WRONGPASS")}),
+		status(redlock.NodeStatus{Name: "silent"}),
+	}
 }
 
 // become changes the state and tells of it.

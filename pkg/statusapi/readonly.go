@@ -94,6 +94,8 @@ func (h *readOnly) holder(w http.ResponseWriter, _ *http.Request) {
 type checks struct {
 	OK     bool    `json:"ok"`
 	Checks []check `json:"checks"`
+	// Nodes tell which node is wrong and why; one that is does not count against OK.
+	Nodes []check `json:"nodes,omitempty"`
 }
 
 type check struct {
@@ -102,8 +104,8 @@ type check struct {
 	Detail string `json:"detail"`
 }
 
-func writeChecks(w http.ResponseWriter, list ...check) {
-	all := checks{OK: true, Checks: list}
+func writeChecks(w http.ResponseWriter, nodes []check, list ...check) {
+	all := checks{OK: true, Checks: list, Nodes: nodes}
 	for _, c := range list {
 		all.OK = all.OK && c.OK
 	}
@@ -123,9 +125,31 @@ func (h *readOnly) ready(w http.ResponseWriter, _ *http.Request) {
 	if health.SinceQuorum >= 0 {
 		detail = fmt.Sprintf("a quorum of fit nodes answered %s ago, at most %s are allowed", rounded(health.SinceQuorum), 2*health.TTL)
 	}
-	writeChecks(w,
+	writeChecks(w, nodeChecks(h.source.Nodes()),
 		check{Name: "configured", OK: health.TTL > 0, Detail: "settings are complete"},
 		check{Name: "quorum", OK: quorumSeen(health), Detail: detail})
+}
+
+// nodeChecks says of each node in words how it is.
+func nodeChecks(nodes []election.NodeState) []check {
+	out := make([]check, 0, len(nodes))
+	for _, n := range nodes {
+		c := check{Name: n.Name, OK: n.Up && n.Unfit == ""}
+		switch {
+		case n.Unfit != "":
+			c.Detail = "not counted: " + n.Unfit
+		case n.Err != nil:
+			c.Detail = n.Err.Error()
+		case !n.Up:
+			c.Detail = "has not answered yet"
+		case !n.Mature:
+			c.Detail = fmt.Sprintf("answers; in quarantine, grants a new lease in %s", rounded(n.MatureIn))
+		default:
+			c.Detail = fmt.Sprintf("answered %s ago", rounded(n.LastReply))
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 func quorumSeen(h election.Health) bool {
@@ -134,7 +158,7 @@ func quorumSeen(h election.Health) bool {
 
 func (h *readOnly) live(w http.ResponseWriter, _ *http.Request) {
 	health := h.source.Health()
-	writeChecks(w, check{
+	writeChecks(w, nil, check{
 		Name: "loop", OK: health.SinceLoop <= 2*health.TTL,
 		Detail: fmt.Sprintf("the election loop ran %s ago, at most %s are allowed", rounded(health.SinceLoop), 2*health.TTL),
 	})

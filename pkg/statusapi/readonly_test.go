@@ -160,3 +160,19 @@ func BenchmarkLeader(b *testing.B) {
 		request(h, http.MethodGet, "/leader")
 	}
 }
+
+func TestReadinessSaysOfEachNodeHowItIs(t *testing.T) {
+	c := newCandidate(election.Leadership{Role: election.Active})
+	body := request(statusapi.NewHandler(c, nil), http.MethodGet, "/readyz").Body.String()
+	for _, want := range []string{
+		`{"name":"well","ok":true,"detail":"answered 1s ago"}`,
+		`{"name":"young","ok":true,"detail":"answers; in quarantine, grants a new lease in 12s"}`,
+		`{"name":"replica","ok":false,"detail":"not counted: is a replica"}`,
+		`{"name":"shut","ok":false,"detail":"node shut: WRONGPASS"}`,
+		`{"name":"silent","ok":false,"detail":"has not answered yet"}`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is missing in %s", want, body)
+		}
+	}
+}
