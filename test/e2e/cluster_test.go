@@ -50,7 +50,7 @@ func kubectl(ctx context.Context, args ...string) string {
 func command(ctx context.Context, name string, args ...string) string {
 	GinkgoHelper()
 	var stdout, stderr bytes.Buffer
-	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // the tests' own words
+	c := exec.CommandContext(ctx, name, args...)
 	c.Stdout, c.Stderr = &stdout, &stderr
 	Expect(c.Run()).To(Succeed(), "%s %s: %s", name, strings.Join(args, " "), &stderr)
 	return strings.TrimSpace(stdout.String())
