@@ -86,7 +86,7 @@ func TestWrongValueIsOneLineAndExitCode2(t *testing.T) {
 		"stop budget negative":        {[]string{"--stop-budget=-1s"}, "--stop-budget", "from 0s"},
 		"stop budget of a ttl":        {[]string{"--stop-budget=10s"}, "--stop-budget", "below --ttl"},
 		"stop budget too long":        {[]string{"--stop-budget=4s"}, "--stop-budget", "to fit into"},
-		"node timeout zero":           {[]string{"--node-timeout=0s"}, "--node-timeout", "above 0s"},
+		"node timeout zero":           {[]string{"--node-timeout=0s"}, "--node-timeout", "at least 1ms"},
 		"node timeout too long":       {[]string{"--node-timeout=1001ms"}, "--node-timeout", "a tenth of --ttl"},
 		"node timeout overflowing":    {[]string{"--node-timeout=2000000h"}, "--node-timeout", "a tenth of --ttl"},
 		"quarantine below ttl":        {[]string{"--quarantine=9s"}, "--quarantine", "at least --ttl"},
