@@ -9,7 +9,7 @@ GOTESTSUM := $(BIN)/gotestsum
 GOLANGCI_LINT := $(BIN)/golangci-lint
 PROGRAMS := $(notdir $(wildcard cmd/*))
 # Every Go module of the repository.
-MODULES := $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard go.mod */*/go.mod)))
+MODULES := . $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard */*/go.mod)))
 SIMFOR ?= 1h
 SIMFIRST ?= $(shell date +%s)
 GOTESTSUM_FLAGS ?= --format pkgname --hide-summary skipped
