@@ -6,6 +6,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,7 +47,14 @@ type Namespaces struct {
 	// Secrets are those of the quorums that have one, by the quorum's name.
 	Secrets map[string]QuorumSecret
 	Log     logr.Logger
+
+	// writing keeps the requests of one process from racing with each other: many Pods
+	// of a new namespace come at the same time.
+	writing sync.Mutex
 }
+
+// races is how often a write is tried that another replica comes in the way of.
+var races = wait.Backoff{Steps: 10, Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 0.5}
 
 // QuorumSecret is where a quorum's credentials are.
 type QuorumSecret struct {
@@ -140,8 +150,10 @@ func (n *Namespaces) bind(ctx context.Context, reader client.Reader, need inject
 
 // addSubject works on what the API server has, because others add at the same time.
 func (n *Namespaces) addSubject(ctx context.Context, key types.NamespacedName, need injection.Need) error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: need.Namespace, Name: need.ServiceAccount}
-	err := retry.OnError(retry.DefaultBackoff, isRace, func() error {
+	err := retry.OnError(races, isRace, func() error {
 		binding := &rbacv1.RoleBinding{}
 		err := n.Live.Get(ctx, key, binding)
 		if apierrors.IsNotFound(err) {
@@ -218,7 +230,9 @@ func (n *Namespaces) copySecret(ctx context.Context, namespace, quorum string) e
 // writeCopy works on what the API server has, because another replica may write at the
 // same time.
 func (n *Namespaces) writeCopy(ctx context.Context, key types.NamespacedName, quorum string, source *corev1.Secret) error {
-	err := retry.OnError(retry.DefaultBackoff, isRace, func() error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	err := retry.OnError(races, isRace, func() error {
 		have := &corev1.Secret{}
 		err := n.Live.Get(ctx, key, have)
 		if apierrors.IsNotFound(err) {
