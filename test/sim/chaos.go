@@ -129,7 +129,7 @@ func controls() []fault {
 			pause := time.Duration(w.rng.Int64N(int64(w.ttl)))
 			return verb(func(l *life) { _ = l.StepDown(pause) })(w)
 		}},
-		{name: "pause", weight: 1, do: verb(func(l *life) { _ = l.Candidate.Pause() })},
+		{name: "pause", weight: 1, do: verb(func(l *life) { _ = l.Pause() })},
 		{name: "drain", weight: 2, do: verb(func(l *life) { _ = l.Drain() })},
 		{name: "stopped", weight: 1, do: verb(func(l *life) {
 			if l.Stopped() == nil {
@@ -166,6 +166,16 @@ func (p *proc) start() {
 	}
 }
 
+// restartCut boots a process anew that loses some of its nodes when it first tries to take
+// the lock.
+func (p *proc) restartCut(links ...int) {
+	p.kill()
+	p.mu.Lock()
+	p.cutAtTake = links
+	p.mu.Unlock()
+	p.boot()
+}
+
 func (w *world) server() *redlocktest.Server { return w.servers[w.rng.IntN(w.size)] }
 
 func (w *world) proc() *proc { return w.procs[w.rng.IntN(len(w.procs))] }
@@ -180,6 +190,9 @@ func (w *world) someLife() *life {
 
 // strike draws a fault, lets it happen, and sees to its end.
 func (w *world) strike() {
+	if time.Now().Before(w.quiet) {
+		return
+	}
 	f := w.draw()
 	w.log.add("-- %s", f.name)
 	heal := f.do(w)

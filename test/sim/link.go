@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -29,12 +30,12 @@ type link struct {
 const usualLag = 2 * time.Millisecond
 
 func newLink(l *life, s *redlocktest.Server, name string, i int) *link {
-	source := func(n int) *rand.Rand {
-		return rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(l.name)+uint64(i)+uint64(n)*1000))
+	source := func(what string) *rand.Rand {
+		return rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(fmt.Sprint(l.name, i, what))))
 	}
-	k := &link{Node: s.Connect(), notices: s.Connect(), life: l, name: name, lag: usualLag, rng: source(1), late: source(2)}
+	k := &link{Node: s.Connect(), notices: s.Connect(), life: l, name: name, lag: usualLag, rng: source("requests"), late: source("pauses")}
 	k.Delay(k.delays(k.rng))
-	k.notices.Delay(k.delays(source(3)))
+	k.notices.Delay(k.delays(source("notices")))
 	return k
 }
 
@@ -92,6 +93,7 @@ func (k *link) lastSent() time.Time {
 
 func (k *link) send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
 	if req.Op == redlock.OpTake {
+		k.life.aboutToTake()
 		k.mu.Lock()
 		k.sent = time.Now()
 		k.mu.Unlock()

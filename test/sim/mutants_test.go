@@ -73,7 +73,7 @@ func (m mutant) build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "sim.test")
-	out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput() //nolint:gosec // our own arguments
+	out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
@@ -85,7 +85,7 @@ var killedBy = regexp.MustCompile(`(?m)^ *sim_test\.go:\d+: seed (\d+): (.*)$`)
 // run runs seeds against the mutant, and returns the lowest that noticed it in the way
 // the table says; 0 if none did.
 func (m mutant) run(ctx context.Context, program string, from, count uint64) (uint64, error) {
-	out, err := exec.CommandContext(ctx, program, "-test.run", "TestSeeds$", "-sim.world", m.world, //nolint:gosec // our own arguments
+	out, err := exec.CommandContext(ctx, program, "-test.run", "TestSeeds$", "-sim.world", m.world,
 		"-sim.first", strconv.FormatUint(from, 10), "-sim.seeds", strconv.FormatUint(count, 10)).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -49,6 +49,13 @@ func (l *life) cut(cut bool) {
 	}
 }
 
+// alone keeps other faults away from a scene, where scenes are what a run is about.
+func (w *world) alone(lasting time.Duration) {
+	if w.set.Favour != "" {
+		w.quiet = time.Now().Add(lasting)
+	}
+}
+
 // later does something when the scene has come that far.
 func (w *world) later(in time.Duration, what string, do func()) {
 	time.AfterFunc(in, func() {
@@ -124,40 +131,43 @@ func cutThenRestart(w *world) func() {
 }
 
 // freedTwice lets a node grant a contender what the holder has lost there, forget that,
-// and meet the holder again, while the contender waits for a node of the holder's.
+// and meet the holder again, while the contender waits for a node that the holder cannot
+// renew any more. The contender has just started, and so asks at once.
 func freedTwice(w *world) func() {
 	l := w.holder()
-	if l == nil || w.size != 3 || len(l.links) != 3 {
+	p := w.proc()
+	if l == nil || p == l.proc || w.size != 3 || len(l.links) != 3 || len(p.list) != 3 {
 		return nil
 	}
 	order := w.rng.Perm(3)
 	lost, contested, kept := order[0], order[1], order[2]
-	contenders := w.others(l)
+	w.alone(w.ttl * 7 / 2)
+	p.kill()
 	l.links[lost].Cut(true)
+	for _, o := range w.others(l) {
+		o.links[contested].Cut(true)
+	}
+	early := w.ttl*3/100 + w.within(w.ttl/100)
 	w.later(w.ttl*6/5, "the holder is left with one node", func() {
 		l.links[contested].Cut(true)
-		free := w.ttl - time.Since(l.links[contested].lastSent())
-		for _, o := range contenders {
-			o.links[kept].Cut(true)
-			o.links[contested].Cut(true)
-		}
-		gap := w.ttl/50 + w.within(w.ttl/25)
-		w.later(max(free-gap, 1), "a node restarts and meets the holder again", func() {
+		free := max(w.ttl-time.Since(l.links[contested].lastSent()), early+1)
+		w.later(free-early, "a contender starts, and meets one node", func() { p.restartCut(contested, kept) })
+		w.later(free-early+w.ttl/100, "the node restarts and meets the holder again", func() {
 			w.servers[lost].Restart()
 			l.links[lost].Cut(false)
 		})
-		w.later(max(free, 1)+w.within(w.ttl/100), "the contenders meet a node again", func() {
-			for _, o := range contenders {
-				o.links[contested].Cut(false)
+		w.later(free, "the contender meets a second node", func() {
+			if c := p.current(); c != nil {
+				c.links[contested].Cut(false)
 			}
 		})
 	})
 	w.later(w.ttl*3, "all meet again", func() {
-		for _, o := range append(contenders, l) {
+		for _, o := range w.lives() {
 			o.cut(false)
 		}
 	})
-	return func() {}
+	return p.start
 }
 
 // staleAnswer stops a contender after its first node's answer, lets others have the lock
@@ -171,6 +181,7 @@ func staleAnswer(w *world) func() {
 	if len(rivals) == 0 {
 		return nil
 	}
+	w.alone(w.ttl * 4)
 	late := rivals[w.rng.IntN(len(rivals))]
 	order := w.rng.Perm(3)
 	unseen, first := order[0], order[1]
@@ -184,7 +195,7 @@ func staleAnswer(w *world) func() {
 		late.links[first].Cut(true)
 		for _, o := range w.others(late) {
 			_ = o.StepDown(w.ttl)
-			_ = o.Candidate.Pause()
+			_ = o.Pause()
 		}
 	})
 	w.later(end+w.opt.StopBudget+w.within(w.ttl/20), late.name+" goes on", late.proc.resume)
@@ -207,12 +218,9 @@ func allAstray(w *world) func() {
 	for _, o := range w.lives() {
 		o.links[0].Cut(true)
 	}
+	p := w.proc()
 	w.later(w.ttl*6/5, "a process is restarted, astray", func() {
-		if rivals := w.others(l); len(rivals) > 0 {
-			p := rivals[w.rng.IntN(len(rivals))].proc
-			if p == w.procs[0] {
-				return
-			}
+		if p != w.procs[0] && p != l.proc {
 			p.kill()
 			p.goAstray()
 			p.start()

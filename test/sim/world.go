@@ -60,8 +60,9 @@ type world struct {
 	procs   []*proc
 	log     timeline
 	check   checker
-	stopped []context.CancelFunc
 	running sync.WaitGroup
+
+	quiet time.Time // no faults before
 
 	hookMu  sync.Mutex
 	elected func(*life) // called once, in the instant in which a process becomes active
@@ -119,16 +120,17 @@ type proc struct {
 	list   []*redlocktest.Server
 	ttl    time.Duration
 
-	mu     sync.Mutex
-	life   *life
-	lives  int
-	paused bool
-	awake  chan struct{} // closed when the pause ends
-	since  time.Time     // when the pause began
-	slept  time.Duration // in pauses that are over
-	held   []deed        // what waits for the end of the pause
-	astray bool          // the next process here will be
-	trap   int           // requests until the process pauses, 0 for no such plan
+	mu        sync.Mutex
+	life      *life
+	lives     int
+	paused    bool
+	awake     chan struct{} // closed when the pause ends
+	since     time.Time     // when the pause began
+	slept     time.Duration // in pauses that are over
+	held      []deed        // what waits for the end of the pause
+	cutAtTake []int         // links to cut at the next take
+	astray    bool          // the next process here will be
+	trap      int           // requests until the process pauses, 0 for no such plan
 }
 
 // life is one process.
@@ -149,7 +151,7 @@ type life struct {
 
 func newProc(w *world, i int) *proc {
 	return &proc{
-		w: w, name: string(rune('A' + i)), ttl: w.ttl, rng: rand.New(rand.NewPCG(w.set.Seed, uint64(100+i))),
+		w: w, name: "ABCDEFGH"[i : i+1], ttl: w.ttl, rng: rand.New(rand.NewPCG(w.set.Seed, uint64(100+i))), //nolint:gosec // a handful
 		rate: (w.rng.Float64()*2 - 1) * 0.0049, offset: time.Hour + time.Duration(w.rng.Int64N(int64(time.Hour))),
 	}
 }
@@ -217,12 +219,10 @@ func (p *proc) boot() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	p.w.running.Add(1)
-	go func() {
-		defer p.w.running.Done()
+	p.w.running.Go(func() {
 		_ = l.Run(ctx)
 		close(l.done)
-	}()
+	})
 	p.mu.Lock()
 	p.life = l
 	p.mu.Unlock()
@@ -294,6 +294,17 @@ func (p *proc) isAstray() bool {
 	was := p.astray
 	p.astray = false
 	return was
+}
+
+// aboutToTake is called before each take.
+func (l *life) aboutToTake() {
+	l.proc.mu.Lock()
+	cut := l.proc.cutAtTake
+	l.proc.cutAtTake = nil
+	l.proc.mu.Unlock()
+	for _, i := range cut {
+		l.links[i].Cut(true)
+	}
 }
 
 // hook sets what to do when somebody becomes active next; f may be nil.
