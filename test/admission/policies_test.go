@@ -24,6 +24,8 @@ func patchStatus(ctx context.Context, c kubernetes.Interface, p *corev1.Pod, pat
 const becomeActive = `{"metadata":{"labels":{"podlease.io/role":"active"},"annotations":{"podlease.io/fencing-token":"7","podlease.io/active-since":"2026-01-01T00:00:00Z","controller.kubernetes.io/pod-deletion-cost":"2147483647"}},
 	"status":{"conditions":[{"type":"podlease.io/active","status":"True","reason":"Active"}]}}`
 
+const token7 = `{"metadata":{"annotations":{"podlease.io/fencing-token":"7"}}}`
+
 // grant gives a ServiceAccount a right of its own.
 func grant(ctx context.Context, namespace, account, name string, rules ...rbacv1.PolicyRule) {
 	GinkgoHelper()
@@ -89,11 +91,12 @@ var _ = Describe("A sidecar's token", Ordered, func() {
 	})
 
 	It("does nothing to another Pod", func(ctx SpecContext) {
-		Expect(patchStatus(ctx, c, other, becomeActive)).To(MatchError(ContainSubstring("only its own Pod")))
+		Expect(patchStatus(ctx, c, other, token7)).To(MatchError(ContainSubstring("only its own Pod")))
+		Expect(patchStatus(ctx, c, other, becomeActive)).To(MatchError(ContainSubstring("denied request")))
 	})
 
 	It("can nothing when it is bound to no Pod", func(ctx SpecContext) {
-		Expect(patchStatus(ctx, as(ctx, ns, "default", nil), own, becomeActive)).To(MatchError(ContainSubstring("only its own Pod")))
+		Expect(patchStatus(ctx, as(ctx, ns, "default", nil), own, token7)).To(MatchError(ContainSubstring("only its own Pod")))
 	})
 
 	It("reads nothing", func(ctx SpecContext) {

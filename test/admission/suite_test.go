@@ -78,6 +78,22 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 })
 
+// A replica outlives the spec that started it.
+var _ = AfterSuite(func() {
+	for _, r := range replicas {
+		_ = r.process.Kill()
+	}
+})
+
+var _ = ReportAfterEach(func(r SpecReport) {
+	if !r.Failed() {
+		return
+	}
+	for n, replica := range replicas {
+		GinkgoWriter.Printf("controller %d:\n%s\n", n, replica.process.Output())
+	}
+})
+
 // build builds the controller as it is shipped, unless $PODLEASE_CONTROLLER names one.
 func build(ctx context.Context) string {
 	GinkgoHelper()
@@ -211,12 +227,6 @@ func startReplica(ctx context.Context, flags ...string) *replica {
 	var err error
 	r.process, err = child.Start(cmd)
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() {
-		if CurrentSpecReport().Failed() {
-			AddReportEntry("controller", r.process.Output())
-		}
-		_ = r.process.Kill()
-	})
 	replicas = append(replicas, r)
 	Eventually(r.ready).WithContext(ctx).Should(Succeed(), r.process.Output)
 	r.endpoint.Store(true)
