@@ -189,6 +189,9 @@ func (v *view) sidecarDies(ctx context.Context, how string, kill func(holder rec
 	GinkgoHelper()
 	from := v.active(ctx)
 	v.followed(ctx, from)
+	DeferCleanup(func(ctx context.Context) { // the kubelet waits before the next restart of the same container
+		kubectl(ctx, "-n", namespace, "delete", "pod", from.Who)
+	})
 	died := kill(from)
 	to := v.after(ctx, from)
 	v.followed(ctx, to)
