@@ -296,6 +296,7 @@ func (a *app) addControllers() error {
 	missing := &controllers.Missing{Cached: c, Live: a.live, Events: a.manager.GetEventRecorder(program), Log: a.log.WithName("missing")}
 	missing.Register(metrics.Registry)
 	return errors.Join(
+		controllers.IndexPods(context.Background(), a.manager.GetFieldIndexer()),
 		copies.SetupWithManager(a.manager),
 		janitor.SetupWithManager(a.manager, metrics.Registry),
 		handover.SetupWithManager(a.manager),

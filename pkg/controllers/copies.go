@@ -89,7 +89,7 @@ func (c *Copies) reconcile(ctx context.Context, p place) (ctrl.Result, error) {
 
 func (c *Copies) used(ctx context.Context, p place) (bool, error) {
 	pods := &corev1.PodList{}
-	if err := c.Client.List(ctx, pods, client.InNamespace(p.namespace)); err != nil {
+	if err := c.Client.List(ctx, pods, client.InNamespace(p.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list Pods: %w", err)
 	}
 	for i := range pods.Items {

@@ -83,7 +83,7 @@ func (m *Missing) look(ctx context.Context) error {
 // stored.
 func (m *Missing) removed(ctx context.Context) ([]*metav1.ObjectMeta, error) {
 	pods := &corev1.PodList{}
-	if err := m.Cached.List(ctx, pods); err != nil {
+	if err := m.Cached.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list injected Pods: %w", err)
 	}
 	var out []*metav1.ObjectMeta

@@ -88,10 +88,23 @@ func electionOf(pod *corev1.Pod) (election, bool) {
 	return election{pod.Namespace, s.Lock, s.Quorum, s.Fencing}, ok
 }
 
+// lockIndex finds Pods in the cache by their lock.
+const lockIndex = "podlease.lock"
+
+// IndexPods makes the cache find Pods by their lock. Do it before it starts.
+func IndexPods(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &corev1.Pod{}, lockIndex, func(o client.Object) []string {
+		s, _ := injection.ReadStatus(o.GetAnnotations())
+		return []string{s.Lock}
+	})
+}
+
 // members are the Pods for which of returns the election.
 func members(ctx context.Context, reader client.Reader, e election, of func(*corev1.Pod) (election, bool)) ([]*corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := reader.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
+	// The Pods are the cache's own: nobody here changes them.
+	err := reader.List(ctx, list, client.InNamespace(e.namespace), client.MatchingFields{lockIndex: e.lock}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
 	var out []*corev1.Pod

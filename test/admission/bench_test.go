@@ -66,8 +66,8 @@ func apiMetrics(ctx context.Context) string {
 var _ = Describe("Measured", Serial, Label("bench"), func() {
 	It("how long an admission takes", func(ctx SpecContext) {
 		ns := namespace(ctx)
-		for range benchPods() {
-			admitted(ctx, ns, pod())
+		for n := range benchPods() {
+			admitted(ctx, ns, pod("lock", fmt.Sprintf("%s/app-%d", ns, n/3)))
 		}
 		var own strings.Builder
 		for _, r := range replicas {

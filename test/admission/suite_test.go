@@ -223,7 +223,7 @@ func startReplica(ctx context.Context, flags ...string) *replica {
 		"--certificate-interval=200ms", "--drain=1s",
 	}, flags...)
 	cmd := exec.CommandContext(context.Background(), program, args...) //nolint:gosec // our own program
-	cmd.Env = []string{"GOMEMLIMIT=120MiB"}
+	cmd.Env = []string{"GOMEMLIMIT=50MiB"}
 	var err error
 	r.process, err = child.Start(cmd)
 	Expect(err).NotTo(HaveOccurred())

@@ -218,3 +218,24 @@ func show(o *unstructured.Unstructured) string {
 	}
 	return string(raw)
 }
+
+// tryTemplate renders with values that may be wrong.
+func tryTemplate(t *testing.T, values ...string) (string, error) {
+	t.Helper()
+	return try(t, "1.37.0", values...)
+}
+
+func tryKube(t *testing.T, version string) (string, error) {
+	t.Helper()
+	return try(t, version)
+}
+
+func try(t *testing.T, kube string, values ...string) (string, error) {
+	t.Helper()
+	args := []string{"template", "podlease", chart, "--namespace", namespace, "--kube-version", kube, "--skip-tests"}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	out, err := exec.CommandContext(t.Context(), program(t, "helm"), args...).CombinedOutput()
+	return string(out), err
+}
