@@ -109,14 +109,16 @@ func (c *Contest) subscribe(ctx context.Context) {
 	events := make(chan event, eventBuffer)
 	c.events = events
 	for i, n := range c.locker.nodes {
-		c.locker.background.Go(func() {
+		c.locker.background.begin()
+		go func() {
+			defer c.locker.background.end()
 			n.Subscribe(ctx, c.keys.Channel, func(notice Notice) {
 				select {
 				case events <- event{node: i, notice: notice}:
 				default:
 				}
 			})
-		})
+		}()
 	}
 }
 

@@ -244,9 +244,9 @@ func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 }
 
 func (le *Lease) send(q question) {
-	le.locker.background.Add(1)
+	le.locker.background.begin()
 	le.locker.nodes[q.node].Send(q.round.ctx, q.req, func(reply Reply, err error) {
-		defer le.locker.background.Done()
+		defer le.locker.background.end()
 		if err != nil {
 			le.locker.failed(q.node, err)
 		} else {

@@ -83,7 +83,7 @@ type Locker struct {
 	watches []watch
 	fences  map[string]uint64 // the highest fence seen anywhere, by lock key
 
-	background sync.WaitGroup // requests under way, and releases that are being repeated
+	background tasks // requests under way, and releases that are being repeated
 	ctx        context.Context
 	cancel     context.CancelFunc
 }
@@ -169,7 +169,7 @@ func (l *Locker) Size() int { return len(l.nodes) }
 // the nodes; an Acquire that is under way has to be ended by its context.
 func (l *Locker) Close() {
 	l.cancel()
-	l.background.Wait()
+	l.background.wait()
 }
 
 func (l *Locker) keys(lock string) Keys {

@@ -79,7 +79,7 @@ func (le *Lease) owesRelease(i int) bool {
 func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time.Duration, results chan<- error) {
 	r := le.locker.newRound(ctx, limit)
 	sent := r.start
-	le.locker.background.Add(1)
+	le.locker.background.begin()
 	req := Request{Op: OpRelease, Keys: le.keys, Token: le.token, Notice: notice}
 	le.locker.nodes[i].Send(r.ctx, req, func(reply Reply, err error) {
 		r.done()
@@ -87,13 +87,13 @@ func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time
 			le.locker.answered(i, le.keys.Fence, sent, reply)
 		} else {
 			le.locker.failed(i, err)
-			le.locker.background.Add(1)
+			le.locker.background.begin()
 			go le.repeatRelease(i, req)
 		}
 		if results != nil {
 			results <- err
 		}
-		le.locker.background.Done()
+		le.locker.background.end()
 	})
 }
 
@@ -102,7 +102,7 @@ func (le *Lease) releaseAt(ctx context.Context, i int, notice string, limit time
 // not-after bounds how late.
 func (le *Lease) repeatRelease(i int, req Request) {
 	l := le.locker
-	defer l.background.Done()
+	defer l.background.end()
 	end := l.opt.Clock() + l.opt.TTL
 	wait := time.NewTicker(l.opt.NodeTimeout + le.spread(i))
 	defer wait.Stop()
