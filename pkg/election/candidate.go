@@ -21,7 +21,7 @@ import (
 // ErrUnfit is wrapped when the configured nodes can never make a quorum of fit nodes.
 var ErrUnfit = errors.New("no quorum of fit nodes is possible")
 
-// Priorities range from -MaxPriority to MaxPriority.
+// MaxPriority bounds priorities: they range from -MaxPriority to MaxPriority.
 const MaxPriority = 100
 
 // publishLimit is how long the end of a term waits for the outside world to be told.
@@ -362,7 +362,7 @@ func (c *Candidate) waitFor(ctx context.Context, end *ending, done func() bool) 
 	tick := time.NewTicker(c.tickInterval())
 	defer tick.Stop()
 	for {
-		if why := c.mustEnd(end); why != goesOn {
+		if why := c.mustEnd(); why != goesOn {
 			return why
 		}
 		if done() {
@@ -382,7 +382,7 @@ func (c *Candidate) waitFor(ctx context.Context, end *ending, done func() bool) 
 }
 
 // mustEnd reports why the term has to end, if it has.
-func (c *Candidate) mustEnd(end *ending) cause {
+func (c *Candidate) mustEnd() cause {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

@@ -173,5 +173,5 @@ func (w Workload) unavailable() int32 {
 	if err != nil {
 		return 0
 	}
-	return int32(n)
+	return int32(n) //nolint:gosec // a part of a number of replicas
 }

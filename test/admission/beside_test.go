@@ -57,8 +57,8 @@ func injector(ctx context.Context, name, namespace string) {
 	_, err := admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "mesh.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: yes(admissionregistrationv1.SideEffectClassNone),
-			ReinvocationPolicy: yes(admissionregistrationv1.IfNeededReinvocationPolicy),
+			Name: "mesh.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy),
 			NamespaceSelector:  &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),

@@ -15,8 +15,6 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func yes[T any](v T) *T { return &v }
-
 // pod is one that asks for the sidecar and obeys the standard "restricted".
 func pod(pairs ...string) *corev1.Pod {
 	p := plainPod()
@@ -32,10 +30,10 @@ func plainPod() *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "orders-"},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "default",
-			SecurityContext:    &corev1.PodSecurityContext{RunAsNonRoot: yes(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
+			SecurityContext:    &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
 			Containers: []corev1.Container{{
 				Name: "app", Image: "app", Command: []string{"/app"},
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: yes(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 			}},
 		},
 	}
@@ -193,7 +191,7 @@ var _ = Describe("A Pod that asks for the sidecar", func() {
 
 	It("gets another user where the Pod runs as root", func(ctx SpecContext) {
 		p := pod()
-		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: yes(int64(0))}
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))}
 		Expect(sidecar(admitted(ctx, namespace(ctx), p)).SecurityContext.RunAsUser).To(HaveValue(BeEquivalentTo(65532)))
 	})
 
@@ -242,7 +240,7 @@ var _ = Describe("A Pod that asks for the sidecar", func() {
 
 	It("is left its own process namespace and token settings", func(ctx SpecContext) {
 		p := pod()
-		p.Spec.ShareProcessNamespace, p.Spec.AutomountServiceAccountToken = yes(true), yes(false)
+		p.Spec.ShareProcessNamespace, p.Spec.AutomountServiceAccountToken = new(true), new(false)
 		stored := admitted(ctx, namespace(ctx), p)
 		Expect(*stored.Spec.ShareProcessNamespace).To(BeTrue())
 		Expect(*stored.Spec.AutomountServiceAccountToken).To(BeFalse())
@@ -302,7 +300,7 @@ var _ = Describe("A workload", func() {
 		ns := namespace(ctx)
 		_, err := admin.AppsV1().Deployments(ns).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template("ttl", "x")}}, metav1.CreateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("spec.template: podlease: metadata.annotations[podlease.io/ttl]")))
-		_, err = admin.AppsV1().StatefulSets(ns).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: yes(int32(2)), Selector: selector, Template: template("readiness", "active")}}, metav1.CreateOptions{})
+		_, err = admin.AppsV1().StatefulSets(ns).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(2)), Selector: selector, Template: template("readiness", "active")}}, metav1.CreateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("OrderedReady")))
 		_, err = admin.AppsV1().DaemonSets(ns).Create(ctx, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template("readiness", "gate")}}, metav1.CreateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("DaemonSet")))

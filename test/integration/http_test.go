@@ -189,7 +189,7 @@ func listen(ctx context.Context, c *sidecartest.Sidecar) <-chan event {
 	GinkgoHelper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.Addr+"/v1/leadership?watch=true", nil)
 	Expect(err).NotTo(HaveOccurred())
-	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // DeferCleanup closes it
+	response, err := http.DefaultClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(response.Body.Close)
 	Expect(response.Header.Get("Content-Type")).To(HavePrefix("text/event-stream"))
