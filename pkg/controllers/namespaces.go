@@ -90,7 +90,7 @@ func (n *Namespaces) source(ctx context.Context, quorum string) (*corev1.Secret,
 	secret, key := &corev1.Secret{}, n.Secrets[quorum].Source
 	err := n.Client.Get(ctx, key, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("Secret %s of quorum %q is missing: make it, or wait until the controller has", key, quorum)
+		return nil, fmt.Errorf("the Secret %s of quorum %q is missing: make it, or wait until the controller has", key, quorum)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s of quorum %q: %w", key, quorum, err)
@@ -102,7 +102,7 @@ func (n *Namespaces) provided(ctx context.Context, namespace, quorum string) (*c
 	secret, key := &corev1.Secret{}, copyKey(namespace, quorum)
 	err := n.Secrets[quorum].Copies.Get(ctx, key, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("Secret %s is missing: make it with the credentials of quorum %q, or set quorums.%s.copySecret=true in the chart", key, quorum, quorum)
+		return nil, fmt.Errorf("the Secret %s is missing: make it with the credentials of quorum %q, or set quorums.%s.copySecret=true in the chart", key, quorum, quorum)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", key, err)
@@ -142,7 +142,7 @@ func (n *Namespaces) bind(ctx context.Context, reader client.Reader, need inject
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("read RoleBinding %s: %w", key, err)
 	case !n.ManageRBAC:
-		return fmt.Errorf("RoleBinding %s with ServiceAccount %q and ClusterRole %q is missing: make it, or set rbac.manage=true in the chart",
+		return fmt.Errorf("the RoleBinding %s with ServiceAccount %q and ClusterRole %q is missing: make it, or set rbac.manage=true in the chart",
 			key, need.ServiceAccount, role)
 	}
 	return n.addSubject(ctx, key, need)

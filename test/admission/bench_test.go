@@ -28,7 +28,7 @@ func quantile(text, name, labels string, q float64) string {
 	counts, order := map[string]float64{}, []string{}
 	for line := range strings.Lines(text) {
 		m := bucket.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || m[1] != name || !strings.Contains(m[2], labels) {
+		if len(m) == 0 || m[1] != name || !strings.Contains(m[2], labels) {
 			continue
 		}
 		n, _ := strconv.ParseFloat(m[4], 64)

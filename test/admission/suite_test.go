@@ -165,24 +165,31 @@ func (b *balancer) serve() {
 
 func (b *balancer) pass(c net.Conn) {
 	defer c.Close()
+	up := b.dial()
+	if up == nil {
+		return
+	}
+	defer up.Close()
+	go func() {
+		_, _ = io.Copy(up, c)
+		_ = up.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(c, up)
+}
+
+// dial connects to the next replica that is part of the Service; nil when none is.
+func (b *balancer) dial() net.Conn {
 	n := int(b.next.Add(1))
 	for i := range replicas {
 		r := replicas[(n+i)%len(replicas)]
 		if !r.endpoint.Load() {
 			continue
 		}
-		up, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", "127.0.0.1:"+strconv.Itoa(r.hook))
-		if err != nil {
-			continue
+		if up, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", "127.0.0.1:"+strconv.Itoa(r.hook)); err == nil {
+			return up
 		}
-		defer up.Close()
-		go func() {
-			_, _ = io.Copy(up, c)
-			_ = up.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(c, up)
-		return
 	}
+	return nil
 }
 
 // redirect puts the balancer in the place of the Service.
@@ -222,7 +229,7 @@ func startReplica(ctx context.Context, flags ...string) *replica {
 		"--metrics-listen=127.0.0.1:" + strconv.Itoa(r.metrics),
 		"--certificate-interval=200ms", "--drain=1s",
 	}, flags...)
-	cmd := exec.CommandContext(context.Background(), program, args...) //nolint:gosec // our own program
+	cmd := exec.CommandContext(context.Background(), program, args...)
 	cmd.Env = []string{"GOMEMLIMIT=50MiB"}
 	var err error
 	r.process, err = child.Start(cmd)

@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/podlease/podlease/test/controlplane"
 )
 
 var update = flag.Bool("update", false, "write config/ anew from the chart")
@@ -27,20 +29,21 @@ const (
 	namespace = "podlease-system"
 )
 
-// program finds a tool: as $NAME, in bin/, or in $PATH.
+// program finds a tool: as $NAME, beside the API server that the tests of admission
+// start, or in $PATH.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	if path := os.Getenv(strings.ToUpper(name)); path != "" {
 		return path
 	}
-	if path, err := filepath.Abs("../../bin/" + name); err == nil {
-		if _, err := os.Stat(path); err == nil {
-			return path
+	if dir, err := controlplane.Binaries(); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return filepath.Join(dir, name)
 		}
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Fatalf("%v: run make tools, or set %s", err, strings.ToUpper(name))
+		t.Fatalf("%v: install it, or set %s", err, strings.ToUpper(name))
 	}
 	return path
 }
@@ -209,6 +212,41 @@ func TestKustomizeIsTheSameAsTheChart(t *testing.T) {
 			t.Errorf("the chart lacks %s", k)
 		}
 	}
+}
+
+// The README is made by helm-docs; this finds values that it does not know yet.
+func TestReadmeKnowsTheValues(t *testing.T) {
+	raw, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(chart + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range leaves("", values) {
+		if !bytes.Contains(readme, []byte("| "+name+" |")) {
+			t.Errorf("README.md lacks %s: run helm-docs --chart-search-root charts/podlease", name)
+		}
+	}
+}
+
+// leaves are the names of the values that helm-docs lists.
+func leaves(prefix string, values map[string]any) []string {
+	var out []string
+	for name, v := range values {
+		m, nested := v.(map[string]any)
+		if nested && len(m) > 0 && prefix+name != "quorums" {
+			out = append(out, leaves(prefix+name+".", m)...)
+			continue
+		}
+		out = append(out, prefix+name)
+	}
+	return out
 }
 
 func show(o *unstructured.Unstructured) string {

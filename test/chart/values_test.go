@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -121,7 +122,7 @@ func TestValuesThatCannotWork(t *testing.T) {
 
 // Nothing differs between two renderings: no lookups, no random certificates.
 func TestRenderingIsStable(t *testing.T) {
-	if a, b := template(t), template(t); string(a) != string(b) {
+	if a, b := template(t), template(t); !bytes.Equal(a, b) {
 		t.Error("two renderings differ")
 	}
 }

@@ -121,7 +121,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	}
 	pair, err := m.pair()
 	if err != nil {
-		return fmt.Errorf("Secret %s: %w", k.Secret, err)
+		return fmt.Errorf("use Secret %s: %w", k.Secret, err)
 	}
 	if err := k.trustAll(ctx, m); err != nil {
 		return err
