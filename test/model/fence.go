@@ -142,7 +142,7 @@ func (m *Fence) mature(s FenceState, i int) FenceState {
 
 // pass lets the nodes' time go on: between two proposals, and while a key runs out. So it
 // is ahead of a number that was made of it and counted up, once for each key taken.
-func (m *Fence) pass(s *FenceState) { s.clock = min(s.clock+1, m.Largest) }
+func (m *Fence) pass(s *FenceState) { s.clock = min(s.clock+1, m.Largest+1) }
 
 // drop takes the key off node i, and the vote with it.
 func (s *FenceState) drop(i int, keepAnswer bool) {

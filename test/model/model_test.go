@@ -74,6 +74,7 @@ func TestLock(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			m := &Lock{c.rules}
 			f := judge[LockKey](t, m, c.wrong)
 			for _, line := range m.Story(f.Path) {
@@ -104,6 +105,7 @@ func TestFence(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			m := &Fence{c.rules}
 			f := judge[FenceState](t, m, c.wrong)
 			for _, line := range m.Story(f.Path) {

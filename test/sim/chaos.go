@@ -133,7 +133,7 @@ func controls() []fault {
 		{name: "drain", weight: 2, do: verb(func(l *life) { _ = l.Drain() })},
 		{name: "stopped", weight: 1, do: verb(func(l *life) {
 			if l.Stopped() == nil {
-				l.acted = time.Time{} // it may be believed: this workload has stopped
+				l.proc.w.check.believed(l)
 			}
 		})},
 		{name: "priority", weight: 1, do: func(w *world) func() {

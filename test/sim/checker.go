@@ -11,6 +11,8 @@ import (
 type checker struct {
 	log *timeline
 
+	looking sync.Mutex // guards what is noted of each life
+
 	mu         sync.Mutex
 	violations []string
 	highest    uint64 // the largest token of any term
@@ -53,6 +55,8 @@ func (c *checker) elected(l *life, token uint64) {
 // beside it: one that was told to stop has a stop budget to do so. Two candidates that
 // overlap do so in the instant in which the later becomes active.
 func (c *checker) exclusive(w *world) {
+	c.looking.Lock()
+	defer c.looking.Unlock()
 	var active, acting []string
 	for _, l := range w.lives() {
 		s := l.Leadership()
@@ -73,6 +77,13 @@ func (c *checker) exclusive(w *world) {
 	case len(active) == 1 && len(acting) > 0:
 		c.fail("%s is active while the workload of %s may still be stopping", active[0], strings.Join(acting, " and "))
 	}
+}
+
+// believed notes that a workload is known to have stopped.
+func (c *checker) believed(l *life) {
+	c.looking.Lock()
+	defer c.looking.Unlock()
+	l.acted = time.Time{}
 }
 
 // revived checks that a lease that has ended never holds again.

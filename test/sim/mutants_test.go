@@ -127,6 +127,7 @@ func TestMutantsDie(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			began := time.Now()
 			program, err := m.build(t.Context(), t.TempDir())
 			if err != nil {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/podlease/podlease/pkg/redlock/redlocktest"
@@ -87,9 +88,9 @@ func slowElection(w *world) func() {
 	if l := w.holder(); l != nil {
 		_ = l.StepDown(w.ttl)
 	}
-	var winner *life
+	var winner atomic.Pointer[life]
 	w.hook(func(l *life) {
-		winner = l
+		winner.Store(l)
 		l.cut(true)
 	})
 	first := w.server()
@@ -102,8 +103,8 @@ func slowElection(w *world) func() {
 	return func() {
 		w.hook(nil)
 		w.later(w.ttl, "the winner is back", func() {
-			if winner != nil {
-				winner.cut(false)
+			if l := winner.Load(); l != nil {
+				l.cut(false)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 var (
 	seed    = flag.Uint64("sim.seed", 0, "replay this seed only")
 	first   = flag.Uint64("sim.first", 1, "the first seed")
-	seeds   = flag.Uint64("sim.seeds", 200, "how many seeds to run")
+	seeds   = flag.Uint64("sim.seeds", 100, "how many seeds to run")
 	length  = flag.Duration("sim.length", 100*time.Second, "virtual time during which faults happen, a seed")
 	kind    = flag.String("sim.world", "", "a special kind of world, see worlds; those that break an assumption show the harm")
 	verbose = flag.Bool("sim.timeline", false, "print the timeline of -sim.seed although nothing is wrong")

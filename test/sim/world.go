@@ -261,8 +261,16 @@ func (p *proc) kill() {
 	if l == nil {
 		return
 	}
-	l.stop() // its goroutines have to end; what they send is not sent any more
-	go l.locker.Close()
+	l.bury() // its goroutines have to end; what they send is not sent any more
+}
+
+// bury ends what a process does, and then what it does in the background.
+func (l *life) bury() {
+	l.stop()
+	go func() {
+		<-l.done
+		l.locker.Close()
+	}()
 }
 
 // end stops the process in order, as SIGTERM does, and starts no other.
@@ -274,11 +282,7 @@ func (p *proc) end() {
 	if l == nil {
 		return
 	}
-	l.stop()
-	go func() {
-		<-l.done
-		l.locker.Close()
-	}()
+	l.bury()
 }
 
 // goAstray makes the next process here one for which all names lead to one server.
