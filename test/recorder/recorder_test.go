@@ -74,7 +74,7 @@ func TestHandOverMakesTwoRunsThatDoNotOverlap(t *testing.T) {
 	if bad := recorder.Overlaps(runs); bad != nil {
 		t.Errorf("overlaps: %v", bad)
 	}
-	if first := runs[0].Then; first.Sent < runs[0].Last.Received || first.Received > runs[1].First.Sent {
+	if first := runs[0].Then; first.Sent < runs[0].Last.Received || first.Received > runs[1].First.Received { // b may have been asked before
 		t.Errorf("a's run was ended by the answer of %v, want one after %v and before b's", first, runs[0])
 	}
 }
