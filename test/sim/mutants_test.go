@@ -18,7 +18,7 @@ import (
 
 var (
 	kill    = flag.Bool("sim.mutants", false, "break the product in each way of the table, and see the simulation notice")
-	hunt    = flag.Uint64("sim.hunt", 0, "look through that many seeds for the first that kills each mutant, instead of replaying the one of the table")
+	hunt    = flag.Uint64("sim.hunt", 0, "look through that many seeds for the first that kills each mutant, instead of trying the one of the table first")
 	onlyOne = flag.String("sim.mutant", "", "only mutants whose name contains this")
 )
 
@@ -104,6 +104,26 @@ func (m mutant) run(ctx context.Context, program string, from, count uint64) (ui
 	return lowest, nil
 }
 
+// hunt returns the seed of the table if that notices the mutant, and otherwise, or when
+// asked to, the first that does: a change of the product changes the course of seeds.
+func (m mutant) hunt(ctx context.Context, program string) (uint64, error) {
+	count := *hunt
+	if count == 0 {
+		if seed, err := m.run(ctx, program, m.seed, 1); seed != 0 || err != nil {
+			return seed, err
+		}
+		count = huntLimit
+	}
+	seed, err := m.run(ctx, program, 1, count)
+	if err == nil && seed == 0 {
+		err = fmt.Errorf("survived seeds 1 to %d", count)
+	}
+	return seed, err
+}
+
+// huntLimit is how many seeds a mutant may survive.
+const huntLimit = 200
+
 // TestMutantsFit checks that every mutant still fits the product.
 func TestMutantsFit(t *testing.T) {
 	for _, m := range mutants {
@@ -133,16 +153,12 @@ func TestMutantsDie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			from, count := m.seed, uint64(1)
-			if *hunt > 0 {
-				from, count = 1, *hunt
-			}
-			seed, err := m.run(t.Context(), program, from, count)
+			seed, err := m.hunt(t.Context(), program)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seed == 0 {
-				t.Fatalf("survived seeds %d to %d", from, from+count-1)
+			if seed != m.seed {
+				t.Logf("the table's seed %d did not notice, or is not the first that does", m.seed)
 			}
 			t.Logf("| %s | %s | %d | %s | %.0f s", m.name, m.world, seed, m.harm, time.Since(began).Seconds())
 		})
