@@ -50,7 +50,7 @@ func (e *ending) run(ctx context.Context) {
 	free := e.awaitStopped(ctx)
 	e.stopRenewing()
 	if !e.ended {
-		_ = <-e.kept // why the renewals ended no longer matters
+		<-e.kept //nolint:errcheck // why the renewals ended no longer matters
 	}
 	if free {
 		c.release(e.term.lease)

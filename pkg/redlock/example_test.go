@@ -91,8 +91,7 @@ func ExampleLocker_TryAcquire() {
 	}
 
 	_, err := second.TryAcquire(ctx, "reports")
-	var held *redlock.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*redlock.HeldError](err); ok {
 		fmt.Println("held by", held.Holder)
 	}
 	// Output: held by first

@@ -276,7 +276,7 @@ func (l *Locker) random(limit time.Duration) time.Duration {
 	if _, err := io.ReadFull(l.opt.Entropy, b[:]); err != nil {
 		return limit / 2 // a wait need not be random to be right
 	}
-	return time.Duration(binary.LittleEndian.Uint64(b[:]) % uint64(limit))
+	return time.Duration(binary.LittleEndian.Uint64(b[:]) % uint64(limit)) //nolint:gosec // less than limit
 }
 
 // Nodes tells what is known of each node, in the configured order.

@@ -115,8 +115,7 @@ func (c *Contest) whyNot(err error) error {
 	if v.Holder != "" {
 		return &HeldError{Lock: c.lock, Holder: v.Holder, Remaining: v.HolderFor}
 	}
-	var qe *QuorumError
-	if errors.As(err, &qe) {
+	if qe, ok := errors.AsType[*QuorumError](err); ok {
 		if v.Reason != "" {
 			qe.Reason = v.Reason
 		}

@@ -94,8 +94,7 @@ func (w *watch) count(kind ErrorKind) {
 func (w *watch) fail(err error) {
 	w.lastErr = err
 	kind := KindOther
-	var ne *NodeError
-	if errors.As(err, &ne) {
+	if ne, ok := errors.AsType[*NodeError](err); ok {
 		kind = ne.Kind
 		if kind == KindUnfit {
 			w.unfit = ne.Err.Error()
