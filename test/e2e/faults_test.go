@@ -42,7 +42,7 @@ var _ = Describe("With a fault", func() {
 
 		It("the same Pod is active throughout", func(ctx context.Context) {
 			run := v.active(ctx)
-			v.followed(ctx, run)
+			v.agreed(ctx, run)
 			start := boottime.Now()
 			cluster.do(ctx, "apiserver", "stop")
 			pass(ctx, 2*ttl)
@@ -56,7 +56,7 @@ var _ = Describe("With a fault", func() {
 
 		It("the role moves without it, and the labels follow when it returns", func(ctx context.Context) {
 			from := v.active(ctx)
-			v.followed(ctx, from)
+			v.agreed(ctx, from)
 			control := controlOf(ctx, v.pod(from.Who).Spec.NodeName, from.Who)
 			cluster.do(ctx, "apiserver", "stop")
 			start := boottime.Now()
@@ -66,7 +66,7 @@ var _ = Describe("With a fault", func() {
 			pass(ctx, 2*ttl)
 			back := apiServerReturns(ctx)
 			v.labelsAreRight(ctx, back, to)
-			v.followed(ctx, to)
+			v.agreed(ctx, to)
 			Expect(post(ctx, control, "/v1/resume")).To(Equal(http.StatusAccepted))
 			// Two sidecars catch up at once, in either order.
 			report("instants at which the watch showed two Pods labelled active", "%v", v.labels.twice())
@@ -75,7 +75,7 @@ var _ = Describe("With a fault", func() {
 
 	It("of the holder's node, cut off, its sidecar is not active in time for the next", ownCluster, func(ctx context.Context) {
 		from := v.active(ctx)
-		v.followed(ctx, from)
+		v.agreed(ctx, from)
 		node := v.pod(from.Who).Spec.NodeName
 		DeferCleanup(func(ctx context.Context) { cluster.do(ctx, "heal", node) })
 		start := boottime.Now()
@@ -98,7 +98,7 @@ var _ = Describe("With a fault", func() {
 
 	It("of the holder's node, frozen for two TTLs, its first answer is 503", ownCluster, func(ctx context.Context) {
 		from := v.active(ctx)
-		v.followed(ctx, from)
+		v.agreed(ctx, from)
 		pod := v.pod(from.Who)
 		DeferCleanup(func(ctx context.Context) { cluster.do(ctx, "thaw", pod.Spec.NodeName) })
 
@@ -188,7 +188,7 @@ func (v *view) labelsAreRight(ctx context.Context, back time.Duration, run recor
 func (v *view) sidecarDies(ctx context.Context, how string, kill func(holder recorder.Run) time.Duration) {
 	GinkgoHelper()
 	from := v.active(ctx)
-	v.followed(ctx, from)
+	v.agreed(ctx, from)
 	DeferCleanup(func(ctx context.Context) { // the kubelet waits before the next restart of the same container
 		kubectl(ctx, "-n", namespace, "delete", "pod", from.Who)
 	})

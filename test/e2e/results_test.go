@@ -45,10 +45,11 @@ func writeSpec(out *bytes.Buffer, spec SpecReport) {
 }
 
 func outcome(suite Report) string {
-	if suite.SuiteSucceeded {
-		return fmt.Sprintf("all %d passed", suite.SpecReports.CountWithState(types.SpecStatePassed))
+	if !suite.SuiteSucceeded {
+		return "FAILED"
 	}
-	return "FAILED"
+	specs := suite.SpecReports.WithLeafNodeType(types.NodeTypeIt)
+	return fmt.Sprintf("%d of %d passed", specs.CountWithState(types.SpecStatePassed), len(specs))
 }
 
 func commit() string {

@@ -21,7 +21,7 @@ var _ = Describe("The Service", func() {
 
 	It("reaches the holder and nobody else", smoke, func(ctx context.Context) {
 		run := v.active(ctx)
-		v.followed(ctx, run)
+		v.agreed(ctx, run)
 		start := boottime.Now()
 		Eventually(func() []reply { return v.prober.between(start, boottime.Now()) }).WithContext(ctx).WithTimeout(patience).
 			Should(HaveLen(100))
@@ -54,7 +54,7 @@ var _ = Describe("The Service", func() {
 
 	It("stays where it is when others are scaled away", func(ctx context.Context) {
 		run := v.active(ctx)
-		v.followed(ctx, run)
+		v.agreed(ctx, run)
 		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "-n", namespace, "scale", "deploy/orders", "--replicas=3") })
 		kubectl(ctx, "-n", namespace, "scale", "deploy/orders", "--replicas=1")
 		Eventually(func(g Gomega) {

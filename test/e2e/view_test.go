@@ -180,18 +180,21 @@ func endpoints(ctx context.Context) ([]string, error) {
 	return ready, nil
 }
 
-// followed waits until label and EndpointSlice name the holder alone, and reports how
-// long after it became active each did.
+// agreed waits until label and EndpointSlice name the holder alone.
+func (v *view) agreed(ctx context.Context, run recorder.Run) {
+	GinkgoHelper()
+	Eventually(v.labels.holders).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(ConsistOf(run.Who))
+	Eventually(ctx, endpoints).WithPolling(20 * time.Millisecond).Should(ConsistOf(v.pod(run.Who).Status.PodIP))
+}
+
+// followed is agreed after the role moved, and reports how long that took.
 func (v *view) followed(ctx context.Context, run recorder.Run) {
 	GinkgoHelper()
-	Eventually(func() []string { return v.labels.holders() }).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(ConsistOf(run.Who))
-	labelled := boottime.Now()
-	if at, ok := v.labels.since(run.Who, "active"); ok {
-		labelled = at
-	}
-	report("label after the sidecar's first answer", "%v", (labelled - run.First.Received).Round(time.Millisecond))
-	Eventually(ctx, endpoints).WithPolling(20 * time.Millisecond).Should(ConsistOf(v.pod(run.Who).Status.PodIP))
-	report("EndpointSlice after the sidecar's first answer", "%v", (boottime.Now() - run.First.Received).Round(time.Millisecond))
+	v.agreed(ctx, run)
+	both := boottime.Now()
+	labelled, _ := v.labels.since(run.Who, "active")
+	report("label after the sidecar's first 200", "%v", (labelled - run.First.Received).Round(time.Millisecond))
+	report("EndpointSlice after the sidecar's first 200", "%v", (both - run.First.Received).Round(time.Millisecond))
 }
 
 const (
