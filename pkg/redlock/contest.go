@@ -27,6 +27,7 @@ type Contest struct {
 
 	splits    int           // votes split in a row
 	notBefore time.Duration // when the wait after a split vote is over
+	after     time.Duration // when others have had their turn, see defers
 
 	attempts map[Result]uint64
 
@@ -197,7 +198,7 @@ func (c *Contest) contendsAt() time.Duration {
 	if c.refusal != "" {
 		return never
 	}
-	return max(c.notBefore, c.locker.opt.Clock()+c.delayLocked())
+	return max(c.notBefore, c.after, c.locker.opt.Clock()+c.delayLocked())
 }
 
 // freed notes that a node announced a release.
@@ -209,7 +210,7 @@ func (c *Contest) freed(i int) {
 	if !s.young {
 		*s = sight{at: now, freeAt: now}
 	}
-	c.refusal = ""
+	c.refusal, c.after = "", 0 // who releases has not died
 }
 
 // noticePriority begins the message in which a candidate that wants to be preferred
@@ -244,6 +245,20 @@ func (c *Contest) delayLocked() time.Duration {
 		highest = c.heard
 	}
 	return c.locker.opt.TTL * time.Duration(max(highest-c.priority, 0)) / 400
+}
+
+// defers notes that a node shows the lease of an earlier process under this candidate's
+// identity. That one died without a word, so others go first: what killed it may not be
+// over. It needs c.mu.
+func (c *Contest) defers(s sight) {
+	info, ok := ParseToken(s.owner)
+	switch {
+	case !ok:
+	case info.Identity == c.locker.info.Identity:
+		c.after = s.freeAt + c.locker.opt.TTL/20
+	default:
+		c.after = 0
+	}
 }
 
 // announce tells the other candidates of a priority above the usual.
@@ -283,7 +298,7 @@ func (c *Contest) due() time.Duration {
 		return never
 	}
 	slices.Sort(times)
-	return max(times[q-1]+c.delayLocked(), c.notBefore)
+	return max(times[q-1]+c.delayLocked(), c.notBefore, c.after)
 }
 
 const never = time.Duration(1<<63 - 1)
@@ -343,6 +358,10 @@ func (c *Contest) refused() string {
 	defer c.mu.Unlock()
 	return c.refusal
 }
+
+// Look asks every node who holds the lock, without taking part in the contest. It
+// returns when all answered or a node timeout is over. It must not run beside Acquire.
+func (c *Contest) Look(ctx context.Context) { c.probe(ctx, c.all()) }
 
 // probe looks at nodes without taking anything, and returns when all answered or a
 // node timeout is over.
@@ -408,6 +427,7 @@ func (c *Contest) see(i int, r Reply, err error) {
 		s.freeAt = max(s.freeAt, young)
 	}
 	c.sights[i] = s
+	c.defers(s)
 	c.checkOwner(r)
 }
 

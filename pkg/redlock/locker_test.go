@@ -209,6 +209,35 @@ func TestCrashedHolderIsReplacedWhenItsKeysRunOutAndNotBefore(t *testing.T) {
 	})
 }
 
+// A process that was killed and starts again under its identity lets others go first.
+func TestARestartedHolderLetsOthersGoFirst(t *testing.T) {
+	for range 5 {
+		bubble(t, 3, func(w *world) {
+			le := w.acquire(w.client("a")) // and is killed
+			again, b := w.acquiring(context.Background(), w.client("a")), w.acquiring(context.Background(), w.client("b"))
+			select {
+			case next := <-b:
+				_ = next.Release(context.Background())
+			case <-again:
+				t.Fatal("the process that died got the lease again although another one waited")
+			}
+			<-again
+			_ = le
+		})
+	}
+}
+
+func TestARestartedHolderThatIsAloneGetsTheLeaseAgain(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		start := time.Now()
+		w.acquire(w.client("a"))
+		w.acquire(w.client("a"))
+		if took := time.Since(start); took > ttl+ttl/10 {
+			t.Fatalf("took %v", took)
+		}
+	})
+}
+
 func TestOneNodeDownOrFrozenChangesNothing(t *testing.T) {
 	for i := range 3 {
 		bubble(t, 3, func(w *world) {
