@@ -166,6 +166,18 @@ func (p *proc) start() {
 	}
 }
 
+// buryEnded makes room for another process where one has ended by itself, as it does when
+// all its nodes are unfit when it starts.
+func (p *proc) buryEnded() {
+	if l := p.current(); l != nil {
+		select {
+		case <-l.done:
+			p.kill()
+		default:
+		}
+	}
+}
+
 // restartCut boots a process anew that loses some of its nodes when it first tries to take
 // the lock.
 func (p *proc) restartCut(links ...int) {

@@ -83,6 +83,7 @@ func (w *world) calm() {
 	}
 	for _, p := range w.procs {
 		p.resume()
+		p.buryEnded()
 		p.start()
 	}
 	w.hook(nil)
