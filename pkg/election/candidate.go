@@ -204,9 +204,6 @@ func (c *Candidate) contend(ctx context.Context) (*redlock.Lease, error) {
 			if lease != nil || err != nil || ctx.Err() != nil {
 				return lease, err
 			}
-		} else if quorum := c.locker.SinceQuorum(); quorum < 0 || quorum > c.opt.TTL {
-			// Whoever takes no part still has to know whether it could.
-			c.contest.Look(ctx)
 		}
 		select {
 		case <-ctx.Done():
