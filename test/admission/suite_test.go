@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -141,6 +143,9 @@ func apply(ctx context.Context, file string) {
 type balancer struct {
 	listener net.Listener
 	next     atomic.Uint64
+
+	mu     sync.Mutex
+	behind []*replica
 }
 
 func newBalancer() *balancer {
@@ -177,11 +182,24 @@ func (b *balancer) pass(c net.Conn) {
 	_, _ = io.Copy(c, up)
 }
 
+// add puts a replica behind the balancer.
+func (b *balancer) add(r *replica) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behind = append(b.behind, r)
+}
+
+func (b *balancer) all() []*replica {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.behind)
+}
+
 // dial connects to the next replica that is part of the Service; nil when none is.
 func (b *balancer) dial() net.Conn {
-	n := int(b.next.Add(1))
-	for i := range replicas {
-		r := replicas[(n+i)%len(replicas)]
+	n, behind := int(b.next.Add(1)), b.all()
+	for i := range behind {
+		r := behind[(n+i)%len(behind)]
 		if !r.endpoint.Load() {
 			continue
 		}
@@ -235,6 +253,7 @@ func startReplica(ctx context.Context, flags ...string) *replica {
 	r.process, err = child.Start(cmd)
 	Expect(err).NotTo(HaveOccurred())
 	replicas = append(replicas, r)
+	hooks.add(r)
 	Eventually(r.ready).WithContext(ctx).Should(Succeed(), r.process.Output)
 	r.endpoint.Store(true)
 	return r
