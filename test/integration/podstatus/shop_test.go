@@ -34,7 +34,7 @@ import (
 
 const account = "orders" // of config/samples/rolebinding.yaml
 
-// shop is a namespace with the ServiceAccount and RoleBinding of the samples.
+// shop is a namespace with the ServiceAccount, Role and RoleBinding of the samples.
 type shop struct{ name string }
 
 func newShop(ctx context.Context) *shop {
@@ -43,6 +43,10 @@ func newShop(ctx context.Context) *shop {
 	Expect(err).NotTo(HaveOccurred())
 	s := &shop{name: ns.Name}
 	_, err = admin.CoreV1().ServiceAccounts(s.name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	var role rbacv1.Role
+	shipped(&role, "config", "samples", "role.yaml")
+	_, err = admin.RbacV1().Roles(s.name).Create(ctx, &role, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	s.bind(ctx)
 	return s
@@ -73,7 +77,7 @@ func (s *shop) bindLeases(ctx context.Context) {
 	GinkgoHelper()
 	var binding rbacv1.RoleBinding
 	shipped(&binding, "config", "samples", "rolebinding.yaml")
-	binding.Name, binding.RoleRef.Name = "podlease-sidecar-leases", "podlease-sidecar-leases"
+	binding.Name, binding.RoleRef.Kind, binding.RoleRef.Name = "podlease-sidecar-leases", "ClusterRole", "podlease-sidecar-leases"
 	_, err := admin.RbacV1().RoleBindings(s.name).Create(ctx, &binding, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(s.may).WithArguments(ctx, &authorizationv1.ResourceAttributes{Group: "coordination.k8s.io", Verb: "update", Resource: "leases"}).Should(BeTrue())
