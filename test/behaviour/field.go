@@ -3,6 +3,7 @@
 package behaviour
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -39,6 +40,9 @@ type Field struct {
 	// Linked puts a link between each candidate and each node, so that one can be cut
 	// off.
 	Linked bool
+	// Every is the time between two questions to a candidate; 0 means half of what the
+	// promise is measured by, a millisecond.
+	Every time.Duration
 
 	Sidecars map[string]*sidecartest.Sidecar
 	Links    map[string][]*link.Link
@@ -50,7 +54,7 @@ type Field struct {
 func (f *Field) Start(n int) {
 	GinkgoHelper()
 	f.Sidecars, f.Links = map[string]*sidecartest.Sidecar{}, map[string][]*link.Link{}
-	f.Recorder = recorder.Start(interval)
+	f.Recorder = recorder.Start(cmp.Or(f.Every, interval))
 	DeferCleanup(f.Recorder.Stop)
 	for range n {
 		f.Add()
@@ -60,11 +64,23 @@ func (f *Field) Start(n int) {
 // Add starts one more candidate, under a name not used before.
 func (f *Field) Add() *sidecartest.Sidecar {
 	GinkgoHelper()
+	return f.add("candidate")
+}
+
+// AddAs is Add for one that had an earlier life: its identity is the given one. Its name
+// is not, because what the former one said is another's word.
+func (f *Field) AddAs(identity string) *sidecartest.Sidecar {
+	GinkgoHelper()
+	return f.add(identity, "--identity="+identity)
+}
+
+func (f *Field) add(kind string, args ...string) *sidecartest.Sidecar {
+	GinkgoHelper()
 	f.started++
-	name := fmt.Sprintf("candidate-%d", f.started)
+	name := fmt.Sprintf("%s-%d", kind, f.started)
 	s := f.Program.Start(GinkgoTB(), sidecartest.Options{
 		Name: name, Lock: f.Lock, Redis: f.reach(name), Env: f.Env,
-		Args: append([]string{"--ttl=" + f.TTL.String()}, f.Args...),
+		Args: slices.Concat([]string{"--ttl=" + f.TTL.String()}, f.Args, args),
 	})
 	f.Sidecars[name] = s
 	f.Recorder.Watch(name, s.Addr)

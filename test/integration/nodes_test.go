@@ -265,9 +265,9 @@ var _ = Describe("A node that is well", func() {
 		ca := redistest.NewCA(GinkgoTB())
 		password := secret("old")
 		n := []*redistest.Server{
-			nodes(1, redistest.WithUnixSocket(), redistest.WithUser("lock", "old", minimalRights))[0],
-			nodes(1, redistest.WithTLS(ca), redistest.WithConfig("tls-auth-clients yes"), redistest.WithUser("lock", "old", minimalRights))[0],
-			nodes(1, redistest.WithUser("lock", "old", minimalRights))[0],
+			nodes(1, redistest.WithUnixSocket(), redistest.WithUser("lock", "old", redistest.MinimalRights))[0],
+			nodes(1, redistest.WithTLS(ca), redistest.WithConfig("tls-auth-clients yes"), redistest.WithUser("lock", "old", redistest.MinimalRights))[0],
+			nodes(1, redistest.WithUser("lock", "old", redistest.MinimalRights))[0],
 		}
 		c := start(redistest.URLs(n), "--username=lock", "--password-file="+password,
 			"--tls-ca-file="+ca.File, "--tls-cert-file="+ca.CertFile, "--tls-key-file="+ca.KeyFile)
@@ -286,9 +286,6 @@ var _ = Describe("A node that is well", func() {
 		expectActive(ctx, c)
 	}, SpecTimeout(behaviour.Patience))
 })
-
-// minimalRights are those that the documentation tells people to give.
-const minimalRights = "-@all +evalsha +eval +script|load +get +set +pexpire +pttl +del +publish +subscribe +ping +hello +time +info +client|id +client|setname ~podlease:* &podlease:*"
 
 func expectVotes(ctx SpecContext, c *sidecartest.Sidecar, n int) {
 	GinkgoHelper()

@@ -64,36 +64,42 @@ func (r Run) sentInside(o Run) bool {
 	return r.First.Sent <= o.Last.Sent && o.First.Sent <= r.Last.Sent
 }
 
-// Pair is two runs of different candidates that should not be.
+// Pair is two runs that should not be.
 type Pair struct{ A, B Run }
 
 func (p Pair) String() string { return fmt.Sprintf("%v\n  and %v", p.A, p.B) }
 
 // Overlaps are the pairs of runs that prove two active candidates at one instant.
-func Overlaps(runs []Run) []Pair { return pairs(runs, Run.overlaps) }
+func Overlaps(runs []Run) []Pair { return pairs(runs, ofOthers(Run.overlaps)) }
 
 // SentInside are the pairs in which an active answer of one candidate was asked for
 // inside the other's run. Every overlap is one.
-func SentInside(runs []Run) []Pair { return pairs(runs, Run.sentInside) }
+func SentInside(runs []Run) []Pair { return pairs(runs, ofOthers(Run.sentInside)) }
 
 // Regressions are the pairs in which B began after A had ended, but carries no
-// greater token.
+// greater token; one candidate may fall silent and go on with the same. A token that two
+// candidates share is one, whenever that was.
 func Regressions(runs []Run) []Pair {
 	return pairs(runs, func(a, b Run) bool {
-		if b.First.Received < a.First.Received {
-			a, b = b, a
+		if a.Token == b.Token {
+			return a.Who != b.Who
 		}
-		return a.Last.Received < b.First.Sent && b.Token <= a.Token
+		return a.Last.Received < b.First.Sent && b.Token < a.Token || b.Last.Received < a.First.Sent && a.Token < b.Token
 	})
 }
 
-// pairs compares each run with those of other candidates.
+// ofOthers restricts a judgement to runs of different candidates.
+func ofOthers(bad func(a, b Run) bool) func(a, b Run) bool {
+	return func(a, b Run) bool { return a.Who != b.Who && bad(a, b) }
+}
+
+// pairs compares each run with each later one.
 func pairs(runs []Run, bad func(a, b Run) bool) []Pair {
 	var found []Pair
 	sorted := slices.SortedFunc(slices.Values(runs), func(a, b Run) int { return cmp.Compare(a.First.Sent, b.First.Sent) })
 	for i, a := range sorted {
 		for _, b := range sorted[i+1:] {
-			if a.Who != b.Who && bad(a, b) {
+			if bad(a, b) {
 				found = append(found, Pair{a, b})
 			}
 		}

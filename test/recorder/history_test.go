@@ -57,6 +57,17 @@ func TestHistoriesAreJudged(t *testing.T) {
 		"one candidate's own terms": {
 			runs: []recorder.Run{a, run("a", 2, at(50, 51), at(60, 61))},
 		},
+		"one candidate's own token shrinks": {
+			runs:       []recorder.Run{run("a", 2, at(0, 1), at(10, 11)), run("a", 1, at(50, 51), at(60, 61))},
+			regression: true,
+		},
+		"one candidate was silent for a while": {
+			runs: []recorder.Run{run("a", 1, at(0, 1), at(10, 11)), run("a", 1, at(50, 51), at(60, 61))},
+		},
+		"a token of two": { // whose order is not known
+			runs:       []recorder.Run{run("a", 1, at(0, 10)), run("b", 1, at(0, 10))},
+			sentInside: true, regression: true,
+		},
 		"token does not grow": {
 			runs:       []recorder.Run{a, run("b", 1, at(102, 103), at(200, 201))},
 			regression: true,

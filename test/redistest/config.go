@@ -50,6 +50,10 @@ func WithPassword(password string) Option {
 	return func(c *Config) { c.Password = password }
 }
 
+// MinimalRights are the ACL rules that the documentation tells people to give to the user
+// of a sidecar with the default key prefix.
+const MinimalRights = "-@all +evalsha +eval +script|load +get +set +pexpire +pttl +del +publish +subscribe +ping +hello +time +info +client|id +client|setname ~podlease:* &podlease:*"
+
 // WithUser adds an ACL user with a password and rules such as "~podlease:* +@all".
 func WithUser(name, password, rules string) Option {
 	return WithConfig(fmt.Sprintf("user %s on >%s %s", name, password, rules))
