@@ -18,9 +18,10 @@ const (
 
 // command is one of the tool's verbs.
 type command struct {
-	name    string
-	summary string // one line, for the list of commands
-	about   string // what its own help says before the flags
+	name      string
+	summary   string // one line, for the list of commands
+	arguments string // what follows the flags, for its own help
+	about     string // what its own help says before the flags
 	// prepare adds the flags and returns what does the work once they are parsed.
 	prepare func(flags *settings.Flags) action
 }
@@ -35,7 +36,7 @@ type call struct {
 }
 
 func commands() []command {
-	return []command{demoCommand(), versionCommand()}
+	return []command{demoCommand(), installCommand(), versionCommand()}
 }
 
 // run executes one command line and returns the exit code.
@@ -77,7 +78,7 @@ func (c command) execute(ctx context.Context, call call) error {
 	err := flags.Parse(call.args, call.env)
 	switch {
 	case errors.Is(err, settings.ErrHelp):
-		fmt.Fprintf(call.stdout, "Usage: podlease %s [flags]\n\n%s\n\nFlags:\n", c.name, c.about)
+		fmt.Fprintf(call.stdout, "Usage: podlease %s\n\n%s\n\nFlags:\n", strings.TrimSpace(c.name+" [flags] "+c.arguments), c.about)
 		flags.WriteHelp(call.stdout)
 		return nil
 	case errors.Is(err, settings.ErrVersion):

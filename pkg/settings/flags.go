@@ -47,6 +47,7 @@ type Flags struct {
 	env     map[string]string
 	fromEnv map[string]bool
 	version bool
+	args    *[]string // nil where no arguments are allowed
 }
 
 // NewFlags makes an empty set for a program or one of its commands.
@@ -98,6 +99,20 @@ func (f *Flags) List(p *[]string, flag Flag) {
 	f.describe(flag)
 }
 
+// Texts adds a flag that may be repeated, each time with one text as it is.
+func (f *Flags) Texts(p *[]string, flag Flag) {
+	f.set.Var(&texts{values: p}, flag.Name, flag.Usage)
+	f.describe(flag)
+}
+
+// Arguments allows arguments that are no flags, and returns where Parse leaves them.
+func (f *Flags) Arguments() *[]string {
+	if f.args == nil {
+		f.args = &[]string{}
+	}
+	return f.args
+}
+
 // Enum adds a flag that takes one of a few words.
 func (f *Flags) Enum(p *string, def string, words []string, flag Flag) {
 	*p = def
@@ -133,7 +148,10 @@ func (f *Flags) Parse(args, env []string) error {
 	if f.version {
 		return ErrVersion
 	}
-	if f.set.NArg() > 0 {
+	switch {
+	case f.args != nil:
+		*f.args = f.set.Args()
+	case f.set.NArg() > 0:
 		return &Error{Text: fmt.Sprintf("unexpected argument %q: want flags only, --help lists them", f.set.Arg(0))}
 	}
 	return f.parseEnv()

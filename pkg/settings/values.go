@@ -25,6 +25,17 @@ func (l *list) Set(s string) error {
 func (l *list) String() string { return strings.Join(*l.values, ",") }
 func (l *list) Type() string   { return "list" }
 
+// texts is the value of a flag that may be repeated, with commas in it.
+type texts struct{ values *[]string }
+
+func (t *texts) Set(s string) error {
+	*t.values = append(*t.values, s)
+	return nil
+}
+
+func (t *texts) String() string { return strings.Join(*t.values, " ") }
+func (t *texts) Type() string   { return "text" }
+
 // enum is the value of a flag that takes one of a few words.
 type enum struct {
 	value *string
