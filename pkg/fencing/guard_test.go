@@ -43,10 +43,13 @@ func TestGuard(t *testing.T) {
 func TestGuardSaysWhyItRefuses(t *testing.T) {
 	guard := fencing.Guard{OncePerTerm: true}
 	guard.Remember(9)
-	for token, want := range map[uint64]string{
-		7:  "fencing token 7 is older than 9, the greatest one seen here: a newer holder has written since; stop, and ask for the leadership again before acting",
-		9:  "fencing token 9 has been used, and each term may write once: look at what was written instead of writing again",
-		0:  "fencing token 0: want 1 to 9007199254740991; 0 is what a sidecar answers that is not active, or has --fencing=off"},
+	for _, test := range []struct {
+		token uint64
+		want  string
+	}{
+		{7, "fencing token 7 is older than 9, the greatest one seen here: a newer holder has written since; stop, and ask for the leadership again before acting"},
+		{9, "fencing token 9 has been used, and each term may write once: look at what was written instead of writing again"},
+		{0, "fencing token 0: want 1 to 9007199254740991; 0 is what a sidecar answers that is not active, or has --fencing=off"},
 		{10, ""},
 	} {
 		err := guard.Check(test.token)
