@@ -205,13 +205,25 @@ func (c *Candidate) contend(ctx context.Context) (*redlock.Lease, error) {
 				return lease, err
 			}
 		}
+		stale := time.NewTimer(c.untilStale())
 		select {
 		case <-ctx.Done():
+			stale.Stop()
 			return nil, nil
 		case <-c.wake:
 		case <-tick.C:
+		case <-stale.C:
+			// Who takes no part still has to know whether it could: readiness says so.
+			c.contest.Look(ctx)
 		}
+		stale.Stop()
 	}
+}
+
+// untilStale is how long what is known of the nodes is good for: a TTL from when a
+// quorum of them had answered.
+func (c *Candidate) untilStale() time.Duration {
+	return max(c.opt.TTL-max(c.locker.SinceQuorum(), 0), c.opt.NodeTimeout)
 }
 
 type acquired struct {

@@ -379,6 +379,42 @@ func TestResumeForgetsThatTheWorkloadHadStopped(t *testing.T) {
 	})
 }
 
+// Readiness says that a candidate could contend, so one that takes no part has to go on
+// looking at the nodes; otherwise its Pod would become unready after two TTLs.
+func TestWhoTakesNoPartGoesOnLooking(t *testing.T) {
+	for name, leave := range map[string]func(c *candidate){
+		"paused":   func(c *candidate) { _ = c.Pause() },
+		"draining": func(c *candidate) { _ = c.Drain() },
+		"stepped":  func(c *candidate) { _ = c.StepDown(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				a := w.run("a")
+				a.wantActive()
+				b := w.run("b")
+				c := a
+				if name != "stepped" {
+					c = b
+				}
+				leave(c)
+				time.Sleep(10 * ttl)
+				for range 100 {
+					if quorum := c.Health().SinceQuorum; quorum < 0 || quorum > 2*ttl {
+						t.Fatalf("the last quorum answered %v ago", quorum)
+					}
+					time.Sleep(ttl / 10)
+				}
+				if c == b {
+					b.wantStandby("")
+					if h := b.Leadership().Holder; h != "a" {
+						t.Fatalf("holder %q, want a", h)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestPauseTakesNoPartUntilResume(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, b := w.run("a"), w.run("b", native)

@@ -359,6 +359,10 @@ func (c *Contest) refused() string {
 	return c.refusal
 }
 
+// Look asks every node who holds the lock, without taking part in the contest. It
+// returns when all answered or a node timeout is over. It must not run beside Acquire.
+func (c *Contest) Look(ctx context.Context) { c.probe(ctx, c.all()) }
+
 // probe looks at nodes without taking anything, and returns when all answered or a
 // node timeout is over.
 func (c *Contest) probe(ctx context.Context, nodes []int) {

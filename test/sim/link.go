@@ -23,7 +23,11 @@ type link struct {
 	rng  *rand.Rand
 	lag  time.Duration // the longest a message takes
 	sent time.Time     // when the last take went out
-	late *rand.Rand    // decides the order in which a process catches up after a pause
+
+	// Each decides an order of its own, because two of them may be asked in one instant by
+	// different goroutines: in which a process catches up after a pause, in which requests
+	// wait for its end, and in which servers' ends are noticed.
+	late, waiting, losses *rand.Rand
 }
 
 // usualLag is what a message takes at most while the network is well.
@@ -33,7 +37,7 @@ func newLink(l *life, s *redlocktest.Server, name string, i int) *link {
 	source := func(what string) *rand.Rand {
 		return rand.New(rand.NewPCG(l.proc.w.set.Seed, hash(fmt.Sprint(l.name, i, what))))
 	}
-	k := &link{Node: s.Connect(), notices: s.Connect(), life: l, name: name, lag: usualLag, rng: source("requests"), late: source("pauses")}
+	k := &link{Node: s.Connect(), notices: s.Connect(), life: l, name: name, lag: usualLag, rng: source("requests"), late: source("pauses"), waiting: source("waiting"), losses: source("losses")}
 	k.Delay(k.delays(k.rng))
 	k.notices.Delay(k.delays(source("notices")))
 	return k
@@ -132,7 +136,7 @@ func (k *link) refuse(done func(redlock.Reply, error)) {
 func (k *link) Subscribe(ctx context.Context, channel string, deliver func(redlock.Notice)) {
 	k.notices.Subscribe(ctx, channel, func(n redlock.Notice) {
 		if n.Kind == redlock.NoticeLost { // at once, for all that the server had
-			time.Sleep(k.jitter(k.late))
+			time.Sleep(k.jitter(k.losses))
 		}
 		k.whenAwake(false, func(bool) { deliver(n) })
 	})

@@ -27,7 +27,7 @@ func (k *link) whenAwake(send bool, do func(overdue bool)) {
 // stall waits for the end of a pause, if pauses are like that.
 func (k *link) stall() {
 	p := k.life.proc
-	order := k.jitter(k.late)
+	order := k.jitter(k.waiting)
 	p.mu.Lock()
 	stalled, awake := p.w.set.Stall && p.paused, p.awake
 	p.mu.Unlock()
