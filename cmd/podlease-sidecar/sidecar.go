@@ -72,13 +72,10 @@ func (s *sidecar) openNodes(context.Context) error {
 		s.nodes = append(s.nodes, node)
 		nodes = append(nodes, node)
 	}
-	lease := s.opt.lease
+	options := s.opt.lease.Options(s.opt.identity.Name)
+	options.NoFencing, options.OnRound = s.opt.fencing != fencingRedis, s.measure
 	var err error
-	s.locker, err = redlock.New(nodes, redlock.Options{
-		TTL: lease.TTL, RenewInterval: lease.RenewInterval, StopBudget: lease.StopBudget, NodeTimeout: lease.NodeTimeout,
-		Quarantine: lease.Quarantine, KeyPrefix: lease.KeyPrefix, BareKey: lease.BareKey,
-		Identity: s.opt.identity.Name, NoFencing: s.opt.fencing != fencingRedis, OnRound: s.measure,
-	})
+	s.locker, err = redlock.New(nodes, options)
 	if err != nil {
 		return &settings.Error{Text: err.Error()}
 	}
@@ -211,7 +208,8 @@ func (s *sidecar) startHelpers(ctx context.Context, broken chan<- error) *sync.W
 			broken <- err
 		}
 	}
-	helpers.Go(func() { web(s.status, statusapi.NewHandler(s.candidate, s.metrics)) })
+	status := statusapi.WithStopBudget(statusapi.NewHandler(s.candidate, s.metrics), s.opt.lease.StopBudget)
+	helpers.Go(func() { web(s.status, status) })
 	helpers.Go(func() { web(s.control, statusapi.NewControlHandler(s.candidate, s.candidate)) })
 	helpers.Go(func() { s.kubernetes.run(ctx, s.candidate) })
 	if s.app != nil {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/podlease/podlease/cmd/podlease/guard"
+	"github.com/podlease/podlease/pkg/election"
 	"github.com/podlease/podlease/pkg/settings"
 )
 
@@ -14,6 +16,7 @@ import (
 const (
 	exitOther = 1
 	exitUsage = 2
+	exitUnfit = 3 // the nodes can never make a quorum of fit nodes
 )
 
 // command is one of the tool's verbs.
@@ -22,6 +25,8 @@ type command struct {
 	summary   string // one line, for the list of commands
 	arguments string // what follows the flags, for its own help
 	about     string // what its own help says before the flags
+	// subcommands are named by the word after the command's name.
+	subcommands []command
 	// prepare adds the flags and returns what does the work once they are parsed.
 	prepare func(flags *settings.Flags) action
 }
@@ -36,18 +41,39 @@ type call struct {
 }
 
 func commands() []command {
-	return []command{demoCommand(), installCommand(), versionCommand()}
+	return []command{demoCommand(), execCommand(), installCommand(), versionCommand()}
 }
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
 	err := dispatch(ctx, call{args: args, env: env, stdout: stdout, stderr: stderr})
-	if err == nil {
-		return 0
+	if code, ended := errors.AsType[commandEnded](err); ended {
+		return int(code)
 	}
-	fmt.Fprintf(stderr, "podlease: %v\n", err)
-	if _, wrong := errors.AsType[*settings.Error](err); wrong {
+	if err != nil {
+		fmt.Fprintf(stderr, "podlease: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return exitCode(err)
+}
+
+// commandEnded is the exit code of somebody else's command, which has said itself
+// whatever there is to say.
+type commandEnded int
+
+func (c commandEnded) Error() string { return fmt.Sprintf("the command ended with code %d", int(c)) }
+
+func exitCode(err error) int {
+	if exit, ok := errors.AsType[*guard.Exit](err); ok {
+		return exit.Code
+	}
+	_, wrong := errors.AsType[*settings.Error](err)
+	switch {
+	case err == nil:
+		return 0
+	case wrong:
 		return exitUsage
+	case errors.Is(err, election.ErrUnfit):
+		return exitUnfit
 	}
 	return exitOther
 }
@@ -73,6 +99,12 @@ func dispatch(ctx context.Context, call call) error {
 }
 
 func (c command) execute(ctx context.Context, call call) error {
+	for _, sub := range c.subcommands {
+		if len(call.args) > 0 && call.args[0] == sub.name {
+			sub.name, call.args = c.name+" "+sub.name, call.args[1:]
+			return sub.execute(ctx, call)
+		}
+	}
 	flags := settings.NewFlags("podlease " + c.name)
 	act := c.prepare(flags)
 	err := flags.Parse(call.args, call.env)

@@ -113,6 +113,9 @@ func (f *Flags) Arguments() *[]string {
 	return f.args
 }
 
+// Dash tells how many arguments came before a "--"; -1 without one.
+func (f *Flags) Dash() int { return f.set.ArgsLenAtDash() }
+
 // Enum adds a flag that takes one of a few words.
 func (f *Flags) Enum(p *string, def string, words []string, flag Flag) {
 	*p = def

@@ -19,8 +19,17 @@ type Identity struct {
 
 // AddFlags adds the identity's flags to f.
 func (i *Identity) AddFlags(f *Flags) {
+	i.AddNameFlags(f)
+	i.addPodFlags(f)
+}
+
+// AddNameFlags adds only those about the name, for programs that publish nothing.
+func (i *Identity) AddNameFlags(f *Flags) {
 	f.String(&i.Name, "", Flag{Name: "identity", Usage: "who holds the lease, for people; it is not a secret", Default: "$POD_NAMESPACE/$POD_NAME, else the host name", Allowed: printableAllowed(MaxIdentity)})
 	f.String(&i.Cluster, "", Flag{Name: "cluster-name", Usage: "put before the identity, with a slash, where candidates of one lock run in several clusters", Allowed: clusterAllowed})
+}
+
+func (i *Identity) addPodFlags(f *Flags) {
 	f.String(&i.PodName, "", Flag{Name: "pod-name", Usage: "the Pod to label", Default: "$POD_NAME", Allowed: nameAllowed})
 	f.String(&i.PodNamespace, "", Flag{Name: "pod-namespace", Usage: "the namespace of the Pod to label", Default: "$POD_NAMESPACE", Allowed: nameAllowed})
 	f.String(&i.PodUID, "", Flag{Name: "pod-uid", Usage: "the uid of the Pod to label, so that a new Pod of the same name is not touched", Default: "$POD_UID", Allowed: "1 to 64 of A-Z a-z 0-9 -"})

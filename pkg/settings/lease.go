@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/podlease/podlease/pkg/redlock"
 )
 
 // The bounds of a lease's settings. docs/architecture.md has the reasons.
@@ -77,6 +79,14 @@ func (l *Lease) Complete(f *Flags) (warnings []string, err error) {
 		return nil, err
 	}
 	return l.warnings(), nil
+}
+
+// Options are the settings of a lock's candidate of that identity, after Complete.
+func (l *Lease) Options(identity string) redlock.Options {
+	return redlock.Options{
+		TTL: l.TTL, RenewInterval: l.RenewInterval, StopBudget: l.StopBudget, NodeTimeout: l.NodeTimeout,
+		Quarantine: l.Quarantine, KeyPrefix: l.KeyPrefix, BareKey: l.BareKey, Identity: identity,
+	}
 }
 
 func (l *Lease) setDefaults(f *Flags) {

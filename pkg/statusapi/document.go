@@ -12,6 +12,20 @@ import (
 // FencingTokenHeader carries the fencing token while active.
 const FencingTokenHeader = "Podlease-Fencing-Token"
 
+// StopBudgetHeader carries, on every answer, for how long after the end of being active
+// nobody else can be given the lease, such as 2.5s: the time there is for stopping the
+// work.
+const StopBudgetHeader = "Podlease-Stop-Budget"
+
+// WithStopBudget makes every answer of a handler say how long the stop budget is.
+func WithStopBudget(handler http.Handler, budget time.Duration) http.Handler {
+	text := budget.String()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(StopBudgetHeader, text)
+		handler.ServeHTTP(w, r)
+	})
+}
+
 // Document is the leadership document, the body of most answers.
 type Document struct {
 	Lock     string `json:"lock"`
