@@ -77,11 +77,11 @@ integration-long: ## Run a hundred rounds with a TTL of 3 s, with bounds on how 
 	PODLEASE_LONG=1 go test -count 1 -timeout 60m -v ./test/integration -ginkgo.focus "Three candidates|Exclusion|A lease" -ginkgo.no-color
 
 .PHONY: e2e
-e2e: image-podlease-sidecar sample-image ## Run the short end-to-end tests on a three-node cluster made here, or on $KUBECONFIG's
+e2e: image sample-image ## Run the short end-to-end tests on a three-node cluster made here, or on $KUBECONFIG's
 	hack/e2e smoke
 
 .PHONY: e2e-full
-e2e-full: image-podlease-sidecar sample-image ## Run all end-to-end tests, and write their figures to test/e2e/RESULTS.md
+e2e-full: image sample-image ## Run all end-to-end tests, and write their figures to test/e2e/RESULTS.md
 	hack/e2e full
 
 ##@ Make images

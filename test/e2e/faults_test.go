@@ -173,9 +173,9 @@ func apiServerReturns(ctx context.Context) time.Duration {
 func (v *view) labelsAreRight(ctx context.Context, back time.Duration, run recorder.Run) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=orders"})
+		pods, err := orders.pods(ctx)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(holders(pods.Items)).To(ConsistOf(run.Who))
+		g.Expect(holders(pods)).To(ConsistOf(run.Who))
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(10 * time.Millisecond).Should(Succeed())
 	took := boottime.Now() - back
 	report("labels right after the API server's return", "%v", took.Round(time.Millisecond))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/podlease/podlease/pkg/boottime"
@@ -26,6 +25,7 @@ type change struct {
 
 // labels follows the role labels of one lock's Pods with a watch.
 type labels struct {
+	of workload
 	// onPod is told of each Pod once it has an address, and of its end.
 	onPod func(pod *corev1.Pod, gone bool)
 
@@ -47,8 +47,8 @@ func (l *labels) run(ctx context.Context) {
 }
 
 func (l *labels) follow(ctx context.Context) error {
-	pods := client.CoreV1().Pods(namespace)
-	selector := metav1.ListOptions{LabelSelector: "app=orders"}
+	pods := client.CoreV1().Pods(l.of.namespace)
+	selector := l.of.selector()
 	list, err := pods.List(ctx, selector)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ var _ = Describe("The Service", func() {
 		for _, r := range v.prober.between(start, boottime.Now()) {
 			Expect(r.Token).To(Equal(run.Token), "the app sees another fencing token than the sidecar tells")
 		}
-		report("kubectl get pods -L podlease.io/role", "%s", state(ctx))
+		report("kubectl get pods -L podlease.io/role", "%s", orders.state(ctx))
 		v.expectSameTerm(run)
 		v.expectOneLabel()
 	}, SpecTimeout(patience))
@@ -58,9 +58,9 @@ var _ = Describe("The Service", func() {
 		DeferCleanup(func(ctx context.Context) { kubectl(ctx, "-n", namespace, "scale", "deploy/orders", "--replicas=3") })
 		kubectl(ctx, "-n", namespace, "scale", "deploy/orders", "--replicas=1")
 		Eventually(func(g Gomega) {
-			pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=orders"})
+			pods, err := orders.pods(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pods.Items).To(HaveLen(1))
+			g.Expect(pods).To(HaveLen(1))
 		}).WithContext(ctx).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 		v.expectSameTerm(run)
 		v.expectOneLabel()

@@ -1,5 +1,5 @@
-// Package e2e_test checks on a real cluster of three nodes what config/samples
-// promises: a Service that reaches exactly the Pod that holds the lease. Run it with
+// Package e2e_test checks on a real cluster of three nodes what config/samples and the
+// chart promise: a Service that reaches exactly the Pod that holds the lease. Run it with
 // `make e2e` or `make e2e-full`.
 package e2e_test
 
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -34,8 +35,12 @@ var (
 	ownCluster = Label("own-cluster")
 )
 
-// client is an administrator's. What is tested never uses it.
-var client kubernetes.Interface
+var (
+	// client is an administrator's. What is tested never uses it.
+	client kubernetes.Interface
+	// admin is how client reaches the API server.
+	admin *rest.Config
+)
 
 func TestEndToEnd(t *testing.T) {
 	if os.Getenv("PODLEASE_E2E") == "" {
@@ -48,10 +53,11 @@ func TestEndToEnd(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	var err error
+	admin, err = clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	Expect(err).NotTo(HaveOccurred())
-	config.QPS, config.Burst = -1, 0
-	client, err = kubernetes.NewForConfig(config)
+	admin.QPS, admin.Burst = -1, 0
+	client, err = kubernetes.NewForConfig(admin)
 	Expect(err).NotTo(HaveOccurred())
 	kubectl(ctx, "apply", "-k", sample)
 	DeferCleanup(func(ctx context.Context) {

@@ -22,10 +22,33 @@ import (
 // askInterval is the time between two questions to a sidecar.
 const askInterval = 10 * time.Millisecond
 
-// view is all that can be seen of the sample from outside, while one spec runs: what
+// workload is a Deployment or the like of the sample's app, whose Pods have the label
+// app and whose Service, of the same name, selects the role.
+type workload struct{ namespace, name string }
+
+// orders is the sample's.
+var orders = workload{namespace, "orders"}
+
+func (w workload) String() string { return w.namespace + "/" + w.name }
+
+func (w workload) selector() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: "app=" + w.name}
+}
+
+// pods are the workload's, those that end included.
+func (w workload) pods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(w.namespace).List(ctx, w.selector())
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// view is all that can be seen of a workload from outside, while one spec runs: what
 // the sidecars say, what the labels say, and what clients of the Service get.
 type view struct {
 	*recorder.Recorder
+	of     workload
 	labels *labels
 	prober *prober
 
@@ -37,9 +60,15 @@ type view struct {
 func look(ctx context.Context) *view {
 	GinkgoHelper()
 	whole(ctx)
-	v := &view{Recorder: recorder.Start(askInterval), pods: map[string]*corev1.Pod{}}
-	v.labels = &labels{roles: map[string]string{}, onPod: v.meet}
-	service, err := client.CoreV1().Services(namespace).Get(ctx, "orders", metav1.GetOptions{})
+	return orders.watch(ctx)
+}
+
+// watch begins to watch a workload, whatever state it is in.
+func (w workload) watch(ctx context.Context) *view {
+	GinkgoHelper()
+	v := &view{Recorder: recorder.Start(askInterval), of: w, pods: map[string]*corev1.Pod{}}
+	v.labels = &labels{of: w, roles: map[string]string{}, onPod: v.meet}
+	service, err := client.CoreV1().Services(w.namespace).Get(ctx, w.name, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	v.prober = newProber("http://" + service.Spec.ClusterIP)
 
@@ -67,10 +96,10 @@ func whole(ctx context.Context) {
 		app, err := client.AppsV1().Deployments(namespace).Get(ctx, "orders", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(app.Status.AvailableReplicas).To(Equal(*app.Spec.Replicas))
-		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=orders"})
+		pods, err := orders.pods(ctx)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(pods.Items).To(HaveLen(int(*app.Spec.Replicas)))
-		g.Expect(holders(pods.Items)).To(HaveLen(1))
+		g.Expect(pods).To(HaveLen(int(*app.Spec.Replicas)))
+		g.Expect(holders(pods)).To(HaveLen(1))
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(500 * time.Millisecond).Should(Succeed())
 }
 
@@ -88,11 +117,15 @@ func holders(pods []corev1.Pod) []string {
 func (v *view) meet(pod *corev1.Pod, gone bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_, known := v.pods[pod.Name]
+	before, known := v.pods[pod.Name]
+	same := known && before.UID == pod.UID
 	switch {
-	case gone && known:
+	case gone && same:
 		v.Unwatch(pod.Name)
-	case !gone && !known:
+	case !gone && !same: // new, or a StatefulSet's that takes the place of another
+		if known {
+			v.Unwatch(pod.Name)
+		}
 		v.pods[pod.Name] = pod
 		v.WatchThrough(pod.Name, sidecarOf(pod))
 	}
@@ -164,8 +197,8 @@ func (v *view) expectSameTerm(run recorder.Run) {
 }
 
 // endpoints are the addresses the Service's EndpointSlices hold ready.
-func endpoints(ctx context.Context) ([]string, error) {
-	slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=orders"})
+func (w workload) endpoints(ctx context.Context) ([]string, error) {
+	slices, err := client.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + w.name})
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +217,17 @@ func endpoints(ctx context.Context) ([]string, error) {
 func (v *view) agreed(ctx context.Context, run recorder.Run) {
 	GinkgoHelper()
 	Eventually(v.labels.holders).WithContext(ctx).WithPolling(5 * time.Millisecond).Should(ConsistOf(run.Who))
-	Eventually(ctx, endpoints).WithPolling(20 * time.Millisecond).Should(ConsistOf(v.pod(run.Who).Status.PodIP))
+	Eventually(ctx, v.of.endpoints).WithPolling(20 * time.Millisecond).Should(ConsistOf(v.pod(run.Who).Status.PodIP))
+}
+
+// sees waits until the watch has shown a role on a Pod since a time, and tells when.
+func (v *view) sees(ctx context.Context, pod, role string, from time.Duration) (at time.Duration) {
+	GinkgoHelper()
+	Eventually(func() (ok bool) {
+		at, ok = v.labels.shown(pod, role, from)
+		return ok
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(5 * time.Millisecond).Should(BeTrue())
+	return at
 }
 
 // followed is agreed after the role moved, and reports how long that took.
@@ -244,7 +287,7 @@ func (v *view) moved(ctx context.Context, what string, act func()) (from, to rec
 }
 
 // state is what people see.
-func state(ctx context.Context) string {
-	lines := strings.Split(kubectl(ctx, "-n", namespace, "get", "pods", "-l", "app=orders", "-L", roleLabel), "\n")
+func (w workload) state(ctx context.Context) string {
+	lines := strings.Split(kubectl(ctx, "-n", w.namespace, "get", "pods", "-l", "app="+w.name, "-L", roleLabel), "\n")
 	return "\n  " + strings.Join(lines, "\n  ")
 }

@@ -57,7 +57,8 @@ func Start(interval time.Duration) *Recorder {
 // Dial opens a connection to a candidate.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Watch begins to ask a candidate at host:port. A name is used once.
+// Watch begins to ask a candidate at host:port. A name may be used again when its
+// candidate is no longer watched: what that one said stays.
 func (r *Recorder) Watch(name, addr string) {
 	r.WatchThrough(name, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -70,6 +71,9 @@ func (r *Recorder) WatchThrough(name string, dial Dial) {
 	c := &candidate{name: name, forget: forget}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if before := r.candidates[name]; before != nil {
+		c.runs, c.answers, c.longest, c.watched = before.runs, before.answers, before.longest, before.watched
+	}
 	r.candidates[name] = c
 	r.asking.Go(func() { r.watch(ctx, c, dial) })
 }

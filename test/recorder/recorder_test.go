@@ -103,3 +103,20 @@ func TestNewTokenBeginsANewRun(t *testing.T) {
 		t.Errorf("runs %v, want two", runs)
 	}
 }
+
+func TestNameUsedAgainKeepsItsHistory(t *testing.T) {
+	a := &fake{}
+	a.token.Store(1)
+	r := watch(t, map[string]*fake{"a": a})
+	wait(t, r, "a", 1, 1)
+	r.Unwatch("a")
+	again := &fake{}
+	again.token.Store(2)
+	s := httptest.NewServer(again)
+	t.Cleanup(s.Close)
+	r.Watch("a", strings.TrimPrefix(s.URL, "http://"))
+	wait(t, r, "a", 2, 1)
+	if runs := r.Runs(); len(runs) != 2 || runs[0].Token != 1 || runs[1].Token != 2 {
+		t.Errorf("runs %v, want one of token 1 and then one of token 2", runs)
+	}
+}

@@ -1,0 +1,151 @@
+package e2e_test
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/podlease/podlease/pkg/boottime"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// firstActive is how long after the Redis Pods are Ready a Pod is active: the
+// quarantine of 31 s, and what the rest takes.
+const firstActive = 45 * time.Second
+
+// One release is installed, used, changed and removed, as on a user's cluster.
+var _ = Describe("The chart", Ordered, ContinueOnFailure, func() {
+	shop := workload{"shop", "orders"}
+	// untouched is a Pod without our keys as it is stored where podlease is not.
+	var untouched *corev1.Pod
+
+	BeforeAll(func(ctx context.Context) {
+		remove(ctx) // of an earlier run
+		DeferCleanup(remove)
+		newNamespace(ctx, shop.namespace)
+		untouched = storedPlain(ctx, shop)
+		release(ctx)
+		// At once, as one does: the controller is not up yet.
+		shop.deploy(ctx, 3, "inject", "true")
+		shop.serve(ctx)
+	}, NodeTimeout(patience))
+
+	It("makes one Pod of an annotated Deployment active, and its Service reaches it", smoke, func(ctx context.Context) {
+		v := shop.watch(ctx)
+		ready := redisReady(ctx)
+		run := v.active(ctx)
+		v.agreed(ctx, run)
+		took := boottime.Now() - ready
+		report("label and EndpointSlice right after the Redis Pods are Ready", "%v", took.Round(time.Millisecond))
+		Expect(took).To(BeNumerically("<=", firstActive))
+
+		shop.rolledOut(ctx, "deployment")
+		v.agreed(ctx, run)
+		start := boottime.Now()
+		Eventually(func() []reply { return v.prober.between(start, boottime.Now()) }).WithContext(ctx).WithTimeout(patience).
+			Should(HaveLen(100))
+		got := count(v.prober.between(start, boottime.Now()))
+		Expect(got.From).To(Equal(map[string]int{run.Who: got.All}), "%v", got)
+		report("kubectl get pods -L podlease.io/role", "%s", shop.state(ctx))
+		v.expectSameTerm(run)
+		v.expectOneLabel()
+		v.expectExclusion()
+	}, SpecTimeout(2*patience))
+
+	Describe("once that is so,", func() {
+		BeforeEach(func(ctx context.Context) { shop.settled(ctx, 3) }, NodeTimeout(patience))
+		specsOfAdmission(shop, &untouched)
+		specsOfPolicies(shop)
+		specsOfWorkloads()
+		specsOfChange(shop)
+	})
+})
+
+// specsOfChange come last: the second one removes the release.
+func specsOfChange(shop workload) {
+	It("costs no running workload a term when it is upgraded, and when controller and Redis nodes are restarted", func(ctx context.Context) {
+		v := shop.watch(ctx)
+		run := v.active(ctx)
+		refusals := streamOfPods(ctx, shop)
+		start := boottime.Now()
+		release(ctx, "sidecar.logLevel=debug")
+		rolledOut(ctx, controller)
+		kubectl(ctx, "--namespace", system, "rollout", "restart", controller)
+		rolledOut(ctx, controller)
+		report("upgrade, and restart of the controller", "%v", (boottime.Now() - start).Round(time.Second))
+		created, err := refusals()
+		Expect(err).NotTo(HaveOccurred(), "a Pod was refused meanwhile")
+		report("Pods admitted meanwhile (dry runs)", "%d", created)
+
+		start = boottime.Now()
+		kubectl(ctx, "--namespace", system, "rollout", "restart", redisNodes)
+		rolledOut(ctx, redisNodes)
+		report("restart of all Redis Pods", "%v, same term throughout", (boottime.Now() - start).Round(time.Second))
+		v.expectSameTerm(run)
+		v.expectOneLabel()
+		v.expectOnlyHolder(start, run)
+		release(ctx)
+	}, SpecTimeout(8*time.Minute))
+
+	It("leaves running workloads active when it is uninstalled, and blocks no deletion", smoke, func(ctx context.Context) {
+		v := shop.watch(ctx)
+		run := v.active(ctx)
+		helm(ctx, "uninstall", "podlease", "--wait")
+		for _, kind := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
+			Expect(kubectl(ctx, "get", kind, "--selector", "app.kubernetes.io/part-of=podlease", "--output", "name")).To(BeEmpty())
+		}
+		pass(ctx, 2*ttl)
+		v.expectSameTerm(run)
+		v.agreed(ctx, run)
+
+		pods, err := shop.pods(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pods).To(HaveEach(HaveField("Finalizers", BeEmpty())))
+		shop.kubectl(ctx, "annotate", "pod", run.Who, "podlease.io/step-down=now")
+		v.followed(ctx, v.active(ctx, run.Who))
+		v.expectOneLabel()
+		v.expectExclusion()
+		for _, name := range []string{shop.namespace, system} {
+			start := boottime.Now()
+			kubectl(ctx, "delete", "namespace", name, "--timeout=2m")
+			report("namespace "+name+" deleted", "%v", (boottime.Now() - start).Round(time.Millisecond))
+			_, err = client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			Expect(apierrors.IsNotFound(err)).To(BeTrue())
+		}
+	}, SpecTimeout(3*patience))
+}
+
+// streamOfPods asks for injected Pods, which are admitted and not stored, until the
+// answer is wanted: how many there were, and the first refusal.
+func streamOfPods(ctx context.Context, w workload) (end func() (int, error)) {
+	t := w.template("inject", "true")
+	pod := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
+	pod.GenerateName = "stream-"
+	ctx, stop := context.WithCancel(ctx)
+	created, failed := 0, make(chan error, 1)
+	go func() {
+		defer close(failed)
+		for ctx.Err() == nil {
+			_, err := client.CoreV1().Pods(w.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+			created++
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	return func() (int, error) {
+		stop()
+		err := <-failed
+		return created, err
+	}
+}
