@@ -46,7 +46,11 @@ func commands() []command {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	err := dispatch(ctx, call{args: args, env: env, stdout: stdout, stderr: stderr})
+	return codeOf(dispatch(ctx, call{args: args, env: env, stdout: stdout, stderr: stderr}), stderr)
+}
+
+// codeOf says what went wrong, in one line, and returns the exit code for it.
+func codeOf(err error, stderr io.Writer) int {
 	if code, ended := errors.AsType[commandEnded](err); ended {
 		return int(code)
 	}

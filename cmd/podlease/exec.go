@@ -18,7 +18,7 @@ given the lease. Then it waits for the lease again.
 
 CMD finds PODLEASE_FENCING_TOKEN and PODLEASE_TERM in its environment. Signals are passed
 on to its process group. It has to stay in the foreground: what it leaves behind when it
-ends is ended too.
+ends is ended too. For probes there is podlease exec probe, with a help of its own.
 
 Exit codes: that of CMD, 128+n when signal n killed it; 75 the lease was not to be had
 within --wait; 42 the lease was lost, with --on-loss=exit; 2 bad settings; 3 the nodes can

@@ -23,6 +23,8 @@ func execCommand() command {
 		arguments: "-- CMD [ARG…]",
 		about:     execAbout,
 		prepare:   prepareExec,
+
+		subcommands: []command{probeCommand(guard.RunningFor)},
 	}
 }
 
