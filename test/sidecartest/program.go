@@ -27,6 +27,17 @@ type Program string
 // Build builds the sidecar from this module's sources; it is removed with the test.
 func Build(tb TB) Program {
 	tb.Helper()
+	return build(tb, "podlease-sidecar")
+}
+
+// BuildTool builds the tool, podlease, in the same way.
+func BuildTool(tb TB) Program {
+	tb.Helper()
+	return build(tb, "podlease")
+}
+
+func build(tb TB, name string) Program {
+	tb.Helper()
 	dir, err := os.MkdirTemp("", "sidecartest-")
 	if err != nil {
 		tb.Fatalf("sidecartest: %v", err)
@@ -36,8 +47,8 @@ func Build(tb TB) Program {
 	if err != nil {
 		tb.Fatalf("sidecartest: find the module: %v", err)
 	}
-	program := filepath.Join(dir, "podlease-sidecar")
-	build := exec.CommandContext(context.Background(), "go", "build", "-C", strings.TrimSpace(string(source)), "-o", program, "./cmd/podlease-sidecar")
+	program := filepath.Join(dir, name)
+	build := exec.CommandContext(context.Background(), "go", "build", "-C", strings.TrimSpace(string(source)), "-o", program, "./cmd/"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("sidecartest: build: %v\n%s", err, out)
 	}

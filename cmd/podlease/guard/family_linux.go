@@ -218,15 +218,19 @@ func (f *family) Signal(sig syscall.Signal) {
 
 type process struct{ pid, group int }
 
-// children are the own children, zombies included.
+// children are the own children, zombies included; none if /proc is of another PID
+// namespace, whose numbers mean nothing here.
 func children() []process {
+	own := os.Getpid()
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(own) {
+		return nil
+	}
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer proc.Close()
 	names, _ := proc.Readdirnames(-1) // what was read so far is what there is
-	own := os.Getpid()
 	var found []process
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
