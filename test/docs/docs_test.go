@@ -46,7 +46,9 @@ func read(t *testing.T, path string) string {
 }
 
 // prose is a document without its code blocks, which may contain what looks like a link.
-func prose(text string) string { return regexp.MustCompile("(?ms)^ *```.*?^ *```$").ReplaceAllString(text, "") }
+func prose(text string) string {
+	return regexp.MustCompile("(?s)\n *```.*?\n *```").ReplaceAllString(text, "")
+}
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
