@@ -20,6 +20,7 @@ var (
 
 // HeldError is a lock that somebody else holds. It wraps ErrHeld.
 type HeldError struct {
+	// Lock is the name of the lock.
 	Lock string
 	// Holder is the identity of the holder, or "another Redlock client".
 	Holder string
@@ -28,23 +29,29 @@ type HeldError struct {
 	Remaining time.Duration
 }
 
+// Error names the lock, who holds it and for how long.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("lock %q: held by %s, for at most another %v", e.Lock, e.Holder, e.Remaining.Round(time.Millisecond))
 }
 
+// Unwrap returns ErrHeld.
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // QuorumError is a round that got too few votes. It wraps ErrNoQuorum and the
 // errors of the nodes.
 type QuorumError struct {
-	Lock   string
-	Got    int
-	Needed int
-	Size   int
+	// Lock is the name of the lock.
+	Lock string
+	// Got is how many votes there were, Needed how many make a quorum of the Size nodes
+	// that are configured.
+	Got, Needed, Size int
+	// Reason is why more votes could not be had, or empty.
 	Reason string
-	Nodes  []error
+	// Nodes are the errors of the nodes that did not vote, most of them *NodeError.
+	Nodes []error
 }
 
+// Error tells the votes, the reason and what each node said.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q: no quorum: %d of %d votes, %d needed", e.Lock, e.Got, e.Size, e.Needed)

@@ -55,9 +55,13 @@ type Options struct {
 
 // Round is the measure of one acquisition or renewal.
 type Round struct {
+	// Renewal is true for the renewal of a lease, false for an acquisition.
 	Renewal bool
-	Took    time.Duration
-	Result  Result
+	// Took is the time from the first request until the result was known, by
+	// Options.Clock.
+	Took time.Duration
+	// Result is how it ended.
+	Result Result
 }
 
 // Result says how a round ended. The values are used in metrics; they do not change.

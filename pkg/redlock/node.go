@@ -48,6 +48,7 @@ const (
 	OpAnnounce
 )
 
+// String is the name of the operation in messages and metrics.
 func (o Op) String() string {
 	switch o {
 	case OpTake:
@@ -122,6 +123,7 @@ const (
 	Gone
 )
 
+// String is the name of the outcome in messages.
 func (o Outcome) String() string {
 	names := [...]string{"none", "taken", "extended", "held", "absent", "late", "released", "gone"}
 	if int(o) < len(names) {
@@ -196,18 +198,22 @@ const (
 	KindWrongType  ErrorKind = "wrongtype"  // the key, or the fence, is not a string or not a number
 	KindUnfit      ErrorKind = "unfit"      // replica, cluster member, evicting: not an independent node
 	KindNoExpiry   ErrorKind = "noexpiry"   // the key is another's and never expires
-	KindOther      ErrorKind = "other"
+	KindOther      ErrorKind = "other"      // whatever else the server answered
 )
 
 // NodeError is a request that failed at one node.
 type NodeError struct {
+	// Node is the name of the node.
 	Node string
+	// Kind is what is wrong with it, of few and constant values.
 	Kind ErrorKind
 	// Hint is what a person can do about it, or empty.
 	Hint string
-	Err  error
+	// Err is what the node or the network said.
+	Err error
 }
 
+// Error names the node, what it said, and what can be done.
 func (e *NodeError) Error() string {
 	s := fmt.Sprintf("node %s: %v", e.Node, e.Err)
 	if e.Hint != "" {
@@ -216,4 +222,5 @@ func (e *NodeError) Error() string {
 	return s
 }
 
+// Unwrap returns Err.
 func (e *NodeError) Unwrap() error { return e.Err }
