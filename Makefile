@@ -7,6 +7,8 @@ MAKEFLAGS += --no-builtin-rules
 BIN := bin
 GOTESTSUM := $(BIN)/gotestsum
 GOLANGCI_LINT := $(BIN)/golangci-lint
+HELM_UNITTEST := $(BIN)/helm-unittest
+HELM_DOCS := $(BIN)/helm-docs
 PROGRAMS := $(notdir $(wildcard cmd/*))
 # Every Go module of the repository.
 MODULES := . $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard */*/go.mod)))
@@ -52,8 +54,11 @@ envtest: $(GOTESTSUM) ## Run the tests against a real API server (the first time
 	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test envtest
 
 .PHONY: test-chart
-test-chart: $(GOTESTSUM) ## Test the Helm chart, and that config/ is the same
+test-chart: $(GOTESTSUM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the Helm chart, that config/ is the same, and that its README is up to date
 	$(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test chart
+	$(HELM_UNITTEST) --strict charts/podlease
+	@$(HELM_DOCS) --chart-search-root charts/podlease --dry-run --log-level warning | diff -u charts/podlease/README.md - || \
+	  { echo "charts/podlease/README.md is not up to date: run make chart-readme" >&2; exit 1; }
 
 .PHONY: sim
 sim: ## Simulate elections from 2000 seeds in virtual time, and break the rules on purpose to see it noticed
@@ -142,13 +147,17 @@ lint-scripts: ## Check the shell scripts
 fmt: $(GOLANGCI_LINT) ## Format the code
 	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(GOLANGCI_LINT) fmt --config $(CURDIR)/.golangci.yml ./...); done
 
+.PHONY: chart-readme
+chart-readme: $(HELM_DOCS) ## Write the chart's README from its values
+	$(HELM_DOCS) --chart-search-root charts/podlease
+
 .PHONY: tidy
 tidy: ## Tidy every go.mod
-	@for m in $(MODULES) hack/tools; do (cd $$m && go mod tidy); done
+	@for m in $(MODULES) hack/tools hack/tools/chart; do (cd $$m && go mod tidy); done
 
 .PHONY: verify
 verify: ## Check what must stay true of the tree: go.mod tidy, the sidecar's imports small
-	@for m in $(MODULES) hack/tools; do (cd $$m && echo "tidy? $$m" && go mod tidy -diff) || exit 1; done
+	@for m in $(MODULES) hack/tools hack/tools/chart; do (cd $$m && echo "tidy? $$m" && go mod tidy -diff) || exit 1; done
 	@hack/sidecar-imports
 
 .PHONY: clean
@@ -160,3 +169,9 @@ $(GOTESTSUM): hack/tools/go.mod
 
 $(GOLANGCI_LINT): hack/tools/go.mod
 	cd hack/tools && go build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(HELM_UNITTEST): hack/tools/chart/go.mod
+	cd hack/tools/chart && go build -o $(CURDIR)/$@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+
+$(HELM_DOCS): hack/tools/chart/go.mod
+	cd hack/tools/chart && go build -o $(CURDIR)/$@ github.com/norwoodj/helm-docs/cmd/helm-docs

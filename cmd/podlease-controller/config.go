@@ -125,6 +125,15 @@ func (c *config) settings(restartAllContainers bool) (injection.Settings, error)
 	return s, nil
 }
 
+// nodeLists are the installed lists of Redis nodes by the quorum's name.
+func (c *config) nodeLists() map[string][]string {
+	out := map[string][]string{}
+	for name, q := range c.Quorums {
+		out[name] = q.Nodes
+	}
+	return out
+}
+
 func (c *config) roleLabel() string {
 	if c.RoleLabel == "" {
 		return annotations.Role

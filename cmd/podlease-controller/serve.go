@@ -293,14 +293,18 @@ func (a *app) addControllers() error {
 	copies := &controllers.Copies{Namespaces: a.namespaces, Caches: a.caches}
 	janitor := &controllers.Janitor{Client: c, RoleLabel: role, Log: a.log.WithName("janitor")}
 	handover := &controllers.Handover{Client: c, Live: a.live, RoleLabel: role, Log: a.log.WithName("handover")}
-	missing := &controllers.Missing{Cached: c, Live: a.live, Events: a.manager.GetEventRecorder(program), Log: a.log.WithName("missing")}
+	events := a.manager.GetEventRecorder(program)
+	missing := &controllers.Missing{Cached: c, Live: a.live, Events: events, Log: a.log.WithName("missing")}
 	missing.Register(metrics.Registry)
+	lists := &controllers.NodeLists{Cached: c, Quorums: a.config.nodeLists(), Events: events, Log: a.log.WithName("node-lists")}
+	lists.Register(metrics.Registry)
 	return errors.Join(
 		controllers.IndexPods(context.Background(), a.manager.GetFieldIndexer()),
 		copies.SetupWithManager(a.manager),
 		janitor.SetupWithManager(a.manager, metrics.Registry),
 		handover.SetupWithManager(a.manager),
 		a.manager.Add(missing),
+		a.manager.Add(lists),
 		a.manager.Add(&controllers.Passwords{Client: a.live, Quorums: a.config.deployed(a.namespace), Log: a.log.WithName("passwords")}),
 	)
 }

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	missingEvery  = time.Minute
 	missingBudget = 30 * time.Second
 	missingPage   = 500
 )
@@ -48,15 +47,23 @@ func (m *Missing) Register(registry prometheus.Registerer) {
 
 // Start looks every minute until ctx ends.
 func (m *Missing) Start(ctx context.Context) error {
-	tick := time.NewTicker(missingEvery)
-	defer tick.Stop()
-	for {
+	everyMinute(ctx, func(ctx context.Context) {
 		if err := m.look(ctx); err != nil && ctx.Err() == nil {
 			m.Log.Error(err, "pods without sidecar not counted")
 		}
+	})
+	return nil
+}
+
+// everyMinute looks now and every minute until ctx ends.
+func everyMinute(ctx context.Context, look func(context.Context)) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		look(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 	}

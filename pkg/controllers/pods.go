@@ -40,7 +40,7 @@ func TrimPod(object any) (any, error) {
 	}
 	maps.DeleteFunc(trimmed.Annotations, func(k, _ string) bool { return !strings.HasPrefix(k, annotations.Prefix) && k != deletionCost })
 	for _, c := range pod.Spec.InitContainers {
-		trimmed.Spec.InitContainers = append(trimmed.Spec.InitContainers, corev1.Container{Name: c.Name})
+		trimmed.Spec.InitContainers = append(trimmed.Spec.InitContainers, corev1.Container{Name: c.Name, Args: trimArgs(c)})
 	}
 	for _, c := range pod.Spec.Containers {
 		trimmed.Spec.Containers = append(trimmed.Spec.Containers, corev1.Container{Name: c.Name})
@@ -48,6 +48,16 @@ func TrimPod(object any) (any, error) {
 	trimmed.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 	trimmed.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
 	return trimmed, nil
+}
+
+// trimArgs keeps the sidecar's list of Redis nodes.
+func trimArgs(c corev1.Container) []string {
+	for _, arg := range c.Args {
+		if c.Name == injection.ContainerName && strings.HasPrefix(arg, redisFlag) {
+			return []string{arg}
+		}
+	}
+	return nil
 }
 
 func trimStatuses(in []corev1.ContainerStatus) []corev1.ContainerStatus {

@@ -214,41 +214,6 @@ func TestKustomizeIsTheSameAsTheChart(t *testing.T) {
 	}
 }
 
-// The README is made by helm-docs; this finds values that it does not know yet.
-func TestReadmeKnowsTheValues(t *testing.T) {
-	raw, err := os.ReadFile(chart + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile(chart + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var values map[string]any
-	if err := yaml.Unmarshal(raw, &values); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range leaves("", values) {
-		if !bytes.Contains(readme, []byte("| "+name+" |")) {
-			t.Errorf("README.md lacks %s: run helm-docs --chart-search-root charts/podlease", name)
-		}
-	}
-}
-
-// leaves are the names of the values that helm-docs lists.
-func leaves(prefix string, values map[string]any) []string {
-	var out []string
-	for name, v := range values {
-		m, nested := v.(map[string]any)
-		if nested && len(m) > 0 && prefix+name != "quorums" {
-			out = append(out, leaves(prefix+name+".", m)...)
-			continue
-		}
-		out = append(out, prefix+name)
-	}
-	return out
-}
-
 func show(o *unstructured.Unstructured) string {
 	raw, err := yaml.Marshal(o.Object)
 	if err != nil {

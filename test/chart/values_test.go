@@ -2,6 +2,10 @@ package chart_test
 
 import (
 	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -143,6 +147,45 @@ func TestOwnPodsDeclineInjection(t *testing.T) {
 		value, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "labels", "podlease.io/inject")
 		if value != "false" {
 			t.Errorf("%s: podlease.io/inject is %q", k, value)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`podlease_[a-z_]+`)
+
+// An alert on a metric that nothing exports would never fire.
+func TestAlertsAreOnMetricsThatExist(t *testing.T) {
+	exported := map[string]bool{}
+	for _, root := range []string{"../../pkg", "../../cmd"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, name := range regexp.MustCompile(`"podlease_[a-z_]+"`).FindAllString(string(text), -1) {
+				exported[strings.Trim(name, `"`)] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rule := objects(t, template(t, "metrics.prometheusRule.enabled=true"))["PrometheusRule/podlease-system/podlease"]
+	groups, _, _ := unstructured.NestedSlice(rule.Object, "spec", "groups")
+	rules := groups[0].(map[string]any)["rules"].([]any)
+	if len(rules) < 5 {
+		t.Errorf("%d alerts", len(rules))
+	}
+	for _, r := range rules {
+		names := metricName.FindAllString(r.(map[string]any)["expr"].(string), -1)
+		if len(names) == 0 {
+			t.Errorf("%v is on no metric", r)
+		}
+		for _, name := range names {
+			if !exported[name] {
+				t.Errorf("nothing exports %s", name)
+			}
 		}
 	}
 }

@@ -42,6 +42,14 @@ app.kubernetes.io/component: controller
 {{- end -}}
 {{- end -}}
 
+{{/* The seconds of a duration such as 1m30s; parts below a second do not count. */}}
+{{- define "podlease.seconds" -}}
+{{- $h := regexFind "[0-9.]+h" . | trimSuffix "h" | default "0" -}}
+{{- $m := regexFind "[0-9.]+m([0-9]|$)" . | regexFind "[0-9.]+m" | trimSuffix "m" | default "0" -}}
+{{- $s := regexFind "[0-9.]+s" . | trimSuffix "s" | default "0" -}}
+{{ addf (mulf $h 3600) (mulf $m 60) $s }}
+{{- end -}}
+
 {{/* All quorums with their defaults filled in, and checked, as JSON. */}}
 {{- define "podlease.quorums" -}}
 {{- $out := dict -}}
@@ -60,6 +68,10 @@ app.kubernetes.io/component: controller
 {{- if $enabled -}}
 {{- if $q.secretName -}}
 {{- fail (printf "quorums.%s.secretName: the credentials of deployed nodes are made by the controller" $name) -}}
+{{- end -}}
+{{- $quarantine := $.Values.sidecar.quarantine | default "31s" -}}
+{{- if lt (float64 $q.deploy.minReadySeconds) (include "podlease.seconds" $quarantine | float64) -}}
+{{- fail (printf "quorums.%s.deploy.minReadySeconds: %v is less than the quarantine (sidecar.quarantine: %s), so that an update would restart a node while another is young" $name $q.deploy.minReadySeconds $quarantine) -}}
 {{- end -}}
 {{- $redis := printf "%s-redis-%s" (include "podlease.fullname" $) $name -}}
 {{- $nodes := list -}}
@@ -83,6 +95,13 @@ app.kubernetes.io/component: controller
 {{- end -}}
 {{- end -}}
 {{- toJson $names -}}
+{{- end -}}
+
+{{/* Whether the controller makes any of them; empty if it does not. */}}
+{{- define "podlease.copying" -}}
+{{- range $name, $q := include "podlease.quorums" . | fromJson -}}
+{{- if and $q.secretName $q.copySecret }}true{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "podlease.certificateSecret" -}}
