@@ -37,6 +37,8 @@ type Options struct {
 	Name  string
 	Lock  string
 	Redis []string
+	// Addr and Control are where it listens; free addresses of loopback when empty.
+	Addr, Control string
 	// Args are further flags; the last of a kind wins.
 	Args []string
 	Env  []string
@@ -46,7 +48,7 @@ type Options struct {
 // sidecar, and waits until it listens. It is killed with the test.
 func (p Program) Start(tb TB, opt Options) *Sidecar {
 	tb.Helper()
-	s := &Sidecar{Name: opt.Name, Addr: freeAddr(tb), Control: freeAddr(tb), tb: tb}
+	s := &Sidecar{Name: opt.Name, Addr: addrOr(tb, opt.Addr), Control: addrOr(tb, opt.Control), tb: tb}
 	args := append([]string{
 		"--lock=" + opt.Lock, "--redis=" + strings.Join(opt.Redis, ","), "--identity=" + opt.Name,
 		"--listen=" + s.Addr, "--control-listen=" + s.Control,
@@ -72,8 +74,11 @@ func (s *Sidecar) end() {
 	}
 }
 
-func freeAddr(tb TB) string {
+func addrOr(tb TB, given string) string {
 	tb.Helper()
+	if given != "" {
+		return given
+	}
 	port, err := child.FreePort()
 	if err != nil {
 		tb.Fatalf("sidecartest: %v", err)
