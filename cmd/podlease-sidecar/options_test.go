@@ -61,8 +61,8 @@ func TestWrongValueIsOneLineAndExitCode2(t *testing.T) {
 		"redis port out of range":  {[]string{"--redis=d:65536"}, "--redis", "host:port"},
 		"redis with another URL":   {[]string{"--redis=http://d:1"}, "--redis", "rediss://"},
 		"redis with a bad number":  {[]string{"--redis=redis://d:1/x"}, "--redis", "[/db]"},
-		"redis twice":              {[]string{"--redis=d:1,d:1"}, "--redis", "each once"},
-		"redis twice by case":      {[]string{"--redis=d:1,redis://D:1"}, "--redis", "each once"},
+		"redis twice":              {[]string{"--redis=d:1,d:1"}, "--redis", "d:1 is listed twice"},
+		"redis twice by case":      {[]string{"--redis=d:1,redis://D:1"}, "--redis", "d:1 is listed twice"},
 		"redis with a password":    {[]string{"--redis=redis://u:hunter2@d:1"}, "--redis", "--password-file"},
 		"allow-unfit-nodes":        {[]string{"--allow-unfit-nodes=2"}, "--allow-unfit-nodes", "true or false"},
 		"username twice":           {[]string{"--username=a", "--username-file=" + empty}, "--username", "no --username-file"},
@@ -408,6 +408,16 @@ func TestHelpListsEveryFlag(t *testing.T) {
 		}
 		if name != "version" && !strings.Contains(stdout, settings.Variable(name)+"\n") {
 			t.Errorf("the variable of --%s is not listed", name)
+		}
+	}
+	for flag, allowed := range map[string]string{
+		"log-level": "debug, info or error", "log-format": "json or text", "publish": "auto, kubernetes or none",
+		"fencing": "redis, kubernetes or off", "on-loss": "none or exit", "priority": "a whole number from -100 to 100",
+	} {
+		_, about, _ := strings.Cut(stdout, "--"+flag+" ")
+		about, _, _ = strings.Cut(about, "\n  --")
+		if !strings.Contains(about, allowed) {
+			t.Errorf("the help of --%s does not say %q:\n%s", flag, allowed, about)
 		}
 	}
 	// The names that users and charts rely on.

@@ -7,14 +7,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// WriteHelp lists every flag with its default and its environment variable.
+// WriteHelp lists every flag with what it takes, its default and its environment variable.
 func (f *Flags) WriteHelp(w io.Writer) {
 	f.set.VisitAll(func(flag *pflag.Flag) {
 		if flag.Hidden || flag.Name == versionFlag {
 			return
 		}
-		fmt.Fprintf(w, "  --%s %s\n        %s\n        default: %s; environment: %s\n",
-			flag.Name, kind(flag), flag.Usage, shown(flag), Variable(flag.Name))
+		fmt.Fprintf(w, "  --%s %s\n        %s\n", flag.Name, kind(flag), flag.Usage)
+		if allowed := f.allowed[flag.Name]; allowed != "" && flag.Value.Type() != "bool" {
+			fmt.Fprintf(w, "        allowed: %s\n", allowed)
+		}
+		fmt.Fprintf(w, "        default: %s; environment: %s\n", shown(flag), Variable(flag.Name))
 	})
 	fmt.Fprintf(w, "  --%s\n        print the version and exit\n  -h, --help\n        print this and exit\n", versionFlag)
 	fmt.Fprint(w, "\nA flag wins over its environment variable. An empty variable counts as not set.\n")

@@ -55,8 +55,11 @@ func (r *Redis) Complete(f *Flags) (warnings []string, err error) {
 	r.Nodes = nil
 	for _, given := range r.addresses {
 		node, err := parseNode(given)
-		if err != nil || seen[node.Name] {
+		if err != nil {
 			return nil, f.Reject("redis", redacted(given), redisAllowed)
+		}
+		if seen[node.Name] {
+			return nil, f.Reject("redis", redacted(given), "each node once: "+node.Name+" is listed twice, and has one vote")
 		}
 		seen[node.Name] = true
 		r.Nodes = append(r.Nodes, node)
