@@ -24,8 +24,14 @@ var verbs = []struct{ name, about string }{
 	{"stopped", "Says that the workload has stopped acting, so that a hand-over need not wait."},
 }
 
-func isVerb(word string) bool {
-	return slices.ContainsFunc(verbs, func(v struct{ name, about string }) bool { return v.name == word })
+func isVerb(word string) bool { return slices.Contains(verbNames(), word) }
+
+func verbNames() []string {
+	names := make([]string, 0, len(verbs))
+	for _, v := range verbs {
+		names = append(names, v.name)
+	}
+	return names
 }
 
 // request is one thing that the running sidecar is asked for.

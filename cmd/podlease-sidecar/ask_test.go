@@ -125,7 +125,7 @@ func TestSubcommandWrongValues(t *testing.T) {
 		"for too long":     {[]string{"step-down", "--for=25h"}, []string{"--for", "0s to 24h"}},
 		"for of another":   {[]string{"drain", "--for=1s"}, []string{"--for", "unknown flag"}},
 		"an argument":      {[]string{"drain", "now"}, []string{"now"}},
-		"no such command":  {[]string{"reboot"}, []string{"reboot"}},
+		"no such command":  {[]string{"reboot"}, []string{`unknown command "reboot"`, "drain, step-down, pause, resume, stopped", "--help"}},
 		"value of no kind": {[]string{"step-down", "--for=soon"}, []string{"--for", `"soon"`}},
 	}
 	for name, tt := range tests {

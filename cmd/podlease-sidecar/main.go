@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,7 +17,8 @@ func main() {
 	go func() {
 		<-signals
 		cancel()
-		<-signals // somebody has lost patience: the lease runs out by itself
+		<-signals // somebody has lost patience
+		fmt.Fprintln(os.Stderr, program+": a second signal ends it at once: nothing is released, the lease runs out by itself")
 		os.Exit(exitOther)
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))

@@ -38,6 +38,9 @@ func dispatch(ctx context.Context, args, env []string, stdout, stderr io.Writer)
 	if len(args) > 0 && isVerb(args[0]) {
 		return askSidecar(ctx, args[0], args[1:], env, stdout)
 	}
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		return &settings.Error{Text: fmt.Sprintf("unknown command %q: want %s, or flags only; --help lists them", args[0], strings.Join(verbNames(), ", "))}
+	}
 	opt, flags := newOptions()
 	err := opt.parse(flags, args, env)
 	switch {

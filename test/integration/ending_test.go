@@ -26,6 +26,20 @@ var _ = Describe("The end of a term", func() {
 		Expect(active.ExitCode(ctx)).To(BeZero())
 	}, SpecTimeout(behaviour.Patience))
 
+	It("on a second signal is at once, with code 1 and a line that says so, and nothing is released", func(ctx SpecContext) {
+		app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // it does not stop
+		DeferCleanup(app.Close)
+		servers := nodes(3)
+		active := sidecar("active", servers, "--native-sidecar=false", "--ttl=20s", "--app-health="+app.URL, "--drain-timeout=1h")
+		expectActive(ctx, active)
+		active.Terminate()
+		Eventually(func() int { return leaderStatus(ctx, active) }).WithContext(ctx).Should(Equal(http.StatusServiceUnavailable))
+		active.Terminate()
+		Expect(active.ExitCode(ctx)).To(Equal(1))
+		Expect(linesWith(active.Output(), "a second signal")).To(HaveLen(1), active.Output())
+		Expect(exists(ctx, servers[0], lockKey)).To(BeTrue())
+	}, SpecTimeout(behaviour.Patience))
+
 	It("with --on-loss=exit is code 42 when the lease was lost unasked", func(ctx SpecContext) {
 		servers := nodes(3)
 		active := sidecar("active", servers, "--ttl=1s", "--on-loss=exit")
