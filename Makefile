@@ -35,7 +35,7 @@ demo: ## Watch elections, hand-overs and a crash on embedded Redis nodes (Ctrl-C
 
 .PHONY: test
 test: $(GOTESTSUM) ## Run all tests of one machine: unit, virtual time, real Redis processes and containers
-	@hack/packages redis-server:redis-server gcc:gcc
+	@hack/packages redis-server:redis-server gcc:gcc psql:postgresql
 	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test all
 
 .PHONY: test-unit
@@ -45,7 +45,7 @@ test-unit: $(GOTESTSUM) ## Run the unit tests and those in virtual time
 
 .PHONY: test-integration
 test-integration: $(GOTESTSUM) ## Run the tests against real Redis, as processes and in containers
-	@hack/packages redis-server:redis-server gcc:gcc
+	@hack/packages redis-server:redis-server gcc:gcc psql:postgresql
 	hack/with-docker $(GOTESTSUM) $(GOTESTSUM_FLAGS) --raw-command -- hack/test integration
 
 .PHONY: envtest
