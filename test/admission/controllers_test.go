@@ -2,7 +2,9 @@ package admission_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +12,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -178,6 +182,31 @@ var _ = Describe("With the controller down", Serial, Ordered, func() {
 		startReplica(ctx)
 		Eventually(func() error { _, err := create(ctx, ns, pod()); return err }).Should(Succeed())
 	})
+
+	It("reports, when it is back, Pods that ask and run without the sidecar", func(ctx SpecContext) {
+		ns := namespace(ctx)
+		p := plainPod()
+		p.Annotations = map[string]string{"podlease.io/inject": "false"}
+		slipped, err := create(ctx, ns, p)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(patchStatus(ctx, admin, slipped, `{"metadata":{"annotations":{"podlease.io/inject":"true"}},"status":{"phase":"Running"}}`)).To(Succeed())
+		whole := admitted(ctx, ns, pod())
+		for _, r := range replicas {
+			if r.process.Ended() == nil {
+				r.stop()
+			}
+		}
+		startReplica(ctx)
+		startReplica(ctx)
+		Eventually(metric).WithArguments(ctx, "podlease_missing_sidecar_pods").Should(Equal(1.0))
+		Eventually(func(g Gomega) {
+			list, err := admin.EventsV1().Events(ns).List(ctx, metav1.ListOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(list.Items).To(ContainElement(And(HaveField("Reason", "SidecarMissing"), HaveField("Regarding.Name", slipped.Name))))
+			g.Expect(list.Items).NotTo(ContainElement(HaveField("Regarding.Name", whole.Name)))
+		}).Should(Succeed())
+		Expect(admin.CoreV1().Pods(ns).Delete(ctx, slipped.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+	})
 })
 
 var _ = Describe("Under a stream of creations", Serial, func() {
@@ -206,8 +235,19 @@ var _ = Describe("Under a stream of creations", Serial, func() {
 		Expect(<-errs).NotTo(HaveOccurred())
 		AddReportEntry("creations", count)
 	}
-	expiry := func(ctx context.Context) func() float64 {
-		return func() float64 { return metric(ctx, "podlease_certificate_expiry_timestamp_seconds") }
+	// served are the certificates of all replicas.
+	served := func(ctx context.Context) (all [][]byte, err error) {
+		for _, r := range replicas {
+			if r.process.Ended() != nil {
+				continue
+			}
+			c, err := servedBy(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, c)
+		}
+		return all, nil
 	}
 	spoil := func(ctx context.Context, key string) {
 		GinkgoHelper()
@@ -222,12 +262,34 @@ var _ = Describe("Under a stream of creations", Serial, func() {
 	It("loses none when the certificate and then the authority change", func(ctx SpecContext) {
 		stream(ctx, func() {
 			for _, key := range []string{"tls.key", "ca.key"} {
-				before := expiry(ctx)()
+				before, err := served(ctx)
+				Expect(err).NotTo(HaveOccurred())
 				spoil(ctx, key)
-				Eventually(expiry(ctx)).Should(BeNumerically(">", before+1))
+				for _, c := range before {
+					Eventually(served).WithArguments(ctx).ShouldNot(ContainElement(c))
+				}
 			}
 		})
 		Expect(webhookConfiguration(ctx).Annotations).To(HaveKey("podlease.io/ca-superseded"))
+	})
+
+	It("loses none when the certificate is somebody else's, and changes with its authority", func(ctx SpecContext) {
+		ownCertificate(ctx)
+		r := startReplica(ctx, "--config="+controllerConfig("secretName: podlease-webhook", "secretName: own-webhook", "external: false", "external: true"))
+		for _, other := range replicas {
+			if other != r && other.process.Ended() == nil {
+				other.stop()
+			}
+		}
+		stream(ctx, func() {
+			for range 2 {
+				wanted := ownCertificate(ctx)
+				Eventually(func() ([]byte, error) { return servedBy(ctx, r) }).Should(Equal(wanted))
+			}
+		})
+		startReplica(ctx)
+		startReplica(ctx)
+		r.stop()
 	})
 
 	It("loses none when a replica is replaced", func(ctx SpecContext) {
@@ -245,3 +307,30 @@ var _ = Describe("Under a stream of creations", Serial, func() {
 		})
 	})
 })
+
+// ownCertificate fills a Secret as cert-manager does, with a new authority each time, and
+// returns the server's certificate.
+func ownCertificate(ctx context.Context) []byte {
+	GinkgoHelper()
+	chain, key, err := certutil.GenerateSelfSignedCertKey("localhost", nil, nil)
+	Expect(err).NotTo(HaveOccurred())
+	leaf, ca := pem.Decode(chain)
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own-webhook"}, Data: map[string][]byte{"tls.crt": chain, "tls.key": key, "ca.crt": ca}}
+	_, err = admin.CoreV1().Secrets(system).Create(ctx, s, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = admin.CoreV1().Secrets(system).Update(ctx, s, metav1.UpdateOptions{})
+	}
+	Expect(err).NotTo(HaveOccurred())
+	return leaf.Bytes
+}
+
+// servedBy is the certificate that a replica shows.
+func servedBy(ctx context.Context, r *replica) ([]byte, error) {
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+	c, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", r.hook))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw, nil
+}

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -106,6 +107,31 @@ var _ = Describe("A Pod that asks for the sidecar", func() {
 		copied, err := admin.CoreV1().Secrets(ns).Get(ctx, "podlease-default", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(copied.Data).To(Equal(source.Data))
+	})
+
+	It("may keep a counter in a Lease object where its fencing tokens come from there, and nowhere else", func(ctx SpecContext) {
+		ns := namespace(ctx)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "podlease-x"}}
+		plain := admitted(ctx, ns, pod())
+		_, err := as(ctx, ns, "default", plain).CoordinationV1().Leases(ns).Create(ctx, lease, metav1.CreateOptions{})
+		Expect(err).To(MatchError(ContainSubstring("forbidden")))
+		p := pod("fencing", "kubernetes")
+		p.Spec.ServiceAccountName = "counting"
+		_, err = admin.CoreV1().ServiceAccounts(ns).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "counting"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		stored := admitted(ctx, ns, p)
+		Expect(sidecar(stored).Args).To(ContainElement("--fencing=kubernetes"))
+		binding, err := admin.RbacV1().RoleBindings(ns).Get(ctx, "podlease-sidecar-leases", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(binding.Subjects).To(ConsistOf(HaveField("Name", "counting")))
+		c := as(ctx, ns, "counting", stored).CoordinationV1()
+		Eventually(func() error { _, err := c.Leases(ns).Create(ctx, lease, metav1.CreateOptions{}); return err }).Should(Succeed())
+		have, err := c.Leases(ns).Get(ctx, lease.Name, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = c.Leases(ns).Update(ctx, have, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = c.Leases(system).Get(ctx, "podlease-controller", metav1.GetOptions{})
+		Expect(err).To(MatchError(ContainSubstring("forbidden")))
 	})
 
 	It("is not changed any more by a second admission", func(ctx SpecContext) {

@@ -295,8 +295,9 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// controllerConfig is the shipped configuration, for a server that is called localhost.
-func controllerConfig() string {
+// controllerConfig is the shipped configuration, for a server that is called localhost,
+// with texts replaced in pairs.
+func controllerConfig(replace ...string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../config/controller/controller_config_map.yaml")
 	Expect(err).NotTo(HaveOccurred())
@@ -304,6 +305,7 @@ func controllerConfig() string {
 	Expect(yaml.Unmarshal(raw, &m)).To(Succeed())
 	text := strings.ReplaceAll(m.Data["config.yaml"], "podlease-webhook.podlease-system.svc", "localhost")
 	text = strings.Replace(text, "quorums:\n", "quorums:\n  open: {nodes: [\"redis:6379\"], copySecret: true}\n  own: {nodes: [\"redis:6379\"], copySecret: false}\n", 1)
+	text = strings.NewReplacer(replace...).Replace(text)
 	path := filepath.Join(GinkgoT().TempDir(), "config.yaml")
 	Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
 	return path
