@@ -55,7 +55,8 @@ func (i *injector) wrapCommand() {
 		return
 	}
 	i.app.Command = append([]string{toolPath, "exec", "--sidecar=" + i.url(), "--wait=" + i.set.Wait, "--"}, command...)
-	i.app.LivenessProbe = wrapProbe(i.app, i.app.LivenessProbe)
+	grace := graceFlag(i.app)
+	i.app.LivenessProbe = wrapProbe(i.app, i.app.LivenessProbe, grace...)
 	i.app.ReadinessProbe = wrapProbe(i.app, i.app.ReadinessProbe)
 	i.app.StartupProbe = wrapProbe(i.app, i.app.StartupProbe)
 	i.mountTool()
@@ -85,8 +86,33 @@ func (i *injector) mountTool() {
 	i.app.VolumeMounts[at] = mount
 }
 
+// graceFlag gives a command the time to start that the container's probes give it: they
+// have long passed on a standby, and the kubelet does not begin anew when the command
+// starts.
+func graceFlag(c *corev1.Container) []string {
+	var seconds int32
+	if l := c.LivenessProbe; l != nil {
+		seconds = l.InitialDelaySeconds
+	}
+	if s := c.StartupProbe; s != nil {
+		seconds += s.InitialDelaySeconds + orDefault(s.PeriodSeconds, 10)*orDefault(s.FailureThreshold, 3)
+	}
+	if seconds == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("--grace=%ds", seconds)}
+}
+
+// orDefault is a probe's setting with the API server's default.
+func orDefault(n, def int32) int32 {
+	if n == 0 {
+		return def
+	}
+	return n
+}
+
 // wrapProbe lets a probe succeed while no command runs, and otherwise do what it did.
-func wrapProbe(c *corev1.Container, p *corev1.Probe) *corev1.Probe {
+func wrapProbe(c *corev1.Container, p *corev1.Probe, flags ...string) *corev1.Probe {
 	if p == nil {
 		return nil
 	}
@@ -95,7 +121,7 @@ func wrapProbe(c *corev1.Container, p *corev1.Probe) *corev1.Probe {
 		return p
 	}
 	p.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{
-		Command: slices.Concat([]string{toolPath, "exec", "probe"}, timeout(p), target),
+		Command: slices.Concat([]string{toolPath, "exec", "probe"}, timeout(p), flags, target),
 	}}
 	return p
 }

@@ -275,16 +275,16 @@ func TestOnLossExec(t *testing.T) {
 	app.ReadinessProbe = &corev1.Probe{TimeoutSeconds: 2, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 		Port: intstr.FromInt32(80), Path: "/ok", HTTPHeaders: []corev1.HTTPHeader{{Name: "Host", Value: "shop"}},
 	}}}
-	app.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/check"}}}}
+	app.LivenessProbe = &corev1.Probe{InitialDelaySeconds: 2, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/check"}}}}
 	service := "db"
-	app.StartupProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 5, Service: &service}}}
+	app.StartupProbe = &corev1.Probe{InitialDelaySeconds: 5, FailureThreshold: 6, ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 5, Service: &service}}}
 	r := inject(t, p)
 	app = &r.Pod.Spec.Containers[0]
 	for what, c := range map[string]struct{ got, want []string }{
 		"command": {app.Command, []string{"/run/podlease/podlease", "exec", "--sidecar=http://127.0.0.1:8484", "--wait=30s", "--", "/bin/app", "--", "x"}},
 		"args":    {app.Args, []string{"$(PORT)"}},
 		"ready":   {app.ReadinessProbe.Exec.Command, []string{"/run/podlease/podlease", "exec", "probe", "--timeout=2s", "--header=Host: shop", "http://127.0.0.1:80/ok"}},
-		"live":    {app.LivenessProbe.Exec.Command, []string{"/run/podlease/podlease", "exec", "probe", "--timeout=1s", "--", "/check"}},
+		"live":    {app.LivenessProbe.Exec.Command, []string{"/run/podlease/podlease", "exec", "probe", "--timeout=1s", "--grace=67s", "--", "/check"}},
 		"startup": {app.StartupProbe.Exec.Command, []string{"/run/podlease/podlease", "exec", "probe", "--timeout=1s", "grpc://127.0.0.1:5/db"}},
 	} {
 		if !slices.Equal(c.got, c.want) {
@@ -294,6 +294,9 @@ func TestOnLossExec(t *testing.T) {
 	inits := r.Pod.Spec.InitContainers
 	if len(inits) != 2 || inits[0].Name != "podlease-install" || inits[0].Image != "example.com/podlease:1" {
 		t.Errorf("init containers %+v", inits)
+	}
+	if c := sidecar(t, r.Pod); c.Lifecycle != nil || hasArg(c, "--native-sidecar") {
+		t.Error("a drain would leave the command no more than the stop budget, and SIGTERM does not mean that it has ended")
 	}
 	if hasArg(sidecar(t, r.Pod), "--app-health=http://127.0.0.1:80/ok") {
 		t.Error("a standby's app does not run, so its health must not be asked")

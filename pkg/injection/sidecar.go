@@ -69,21 +69,19 @@ func carryOver(before corev1.Container, now *corev1.Container) {
 func (i *injector) sidecar() corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	c := corev1.Container{
-		Name:            ContainerName,
-		Image:           i.settings.Image,
-		ImagePullPolicy: i.pullPolicy(),
-		Command:         []string{program},
-		Args:            i.args(),
-		Env:             i.env(),
-		Ports:           []corev1.ContainerPort{{Name: PortName, ContainerPort: i.set.HTTPPort, Protocol: corev1.ProtocolTCP}},
-		Resources:       i.resources(),
-		RestartPolicy:   &always,
-		VolumeMounts:    i.mounts(),
-		StartupProbe:    probe("/livez", 1, 60),
-		ReadinessProbe:  i.readinessProbe(),
-		// Control listens on loopback only, which the kubelet cannot reach; the image has
-		// no shell; so the hook is the program itself.
-		Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{program, "drain"}}}},
+		Name:                     ContainerName,
+		Image:                    i.settings.Image,
+		ImagePullPolicy:          i.pullPolicy(),
+		Command:                  []string{program},
+		Args:                     i.args(),
+		Env:                      i.env(),
+		Ports:                    []corev1.ContainerPort{{Name: PortName, ContainerPort: i.set.HTTPPort, Protocol: corev1.ProtocolTCP}},
+		Resources:                i.resources(),
+		RestartPolicy:            &always,
+		VolumeMounts:             i.mounts(),
+		StartupProbe:             probe("/livez", 1, 60),
+		ReadinessProbe:           i.readinessProbe(),
+		Lifecycle:                i.lifecycle(),
 		SecurityContext:          i.securityContext(),
 		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -95,6 +93,18 @@ func (i *injector) sidecar() corev1.Container {
 		c.LivenessProbe = probe("/livez", 10, 3)
 	}
 	return c
+}
+
+// lifecycle drains when the Pod is deleted. Control listens on loopback only, which the
+// kubelet cannot reach; the image has no shell; so the hook is the program itself.
+//
+// A command under podlease exec gets its SIGTERM from the kubelet, may act until it has
+// ended, and hands the lease over then: with a drain it would only have the stop budget.
+func (i *injector) lifecycle() *corev1.Lifecycle {
+	if i.set.OnLoss == annotations.OnLossExec {
+		return nil
+	}
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{program, "drain"}}}}
 }
 
 // restartRules start all containers again unless the sidecar ended in order (0) or can
@@ -123,8 +133,10 @@ func (i *injector) args() []string {
 		"--lock=" + i.lock,
 		"--redis=" + strings.Join(q.Nodes, ","),
 		"--publish=kubernetes",
-		"--native-sidecar",
 		"--podinfo-dir=" + infoPath,
+	}
+	if i.set.OnLoss != annotations.OnLossExec { // where podlease exec tells whether the workload has ended
+		args = append(args, "--native-sidecar")
 	}
 	add := func(flag, value string) {
 		if value != "" {
