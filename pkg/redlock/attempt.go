@@ -72,7 +72,7 @@ type attempt struct {
 // run asks until the lease is held, or cannot be had by this token.
 func (a *attempt) run(ctx context.Context, first []int) error {
 	timeout := a.contest.locker.opt.NodeTimeout
-	a.ask(ctx, first)
+	a.ask(ctx, first) // before anything is set up to wait: the nodes work meanwhile
 	tick := time.NewTicker(timeout)
 	defer tick.Stop()
 	// The holder releases on all nodes at once: what still refuses in its name after

@@ -375,10 +375,12 @@ func (c *Contest) probe(ctx context.Context, nodes []int) {
 		c.probeAt(r, i, answered)
 	}
 	r.done()
+	limit := time.NewTimer(r.until - r.start)
+	defer limit.Stop()
 	for range nodes {
 		select {
 		case <-answered:
-		case <-r.ctx.Done():
+		case <-limit.C:
 			return
 		case <-ctx.Done():
 			return

@@ -137,13 +137,13 @@ func (le *Lease) kill() {
 
 // round is one set of requests that share a deadline.
 type round struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	start  time.Duration
-	until  time.Duration
+	ctx   context.Context
+	start time.Duration
+	until time.Duration
 
-	mu   sync.Mutex
-	open int
+	mu       sync.Mutex
+	open     int
+	finished chan struct{} // closed when every request has been answered
 }
 
 // newRound starts a round. It detaches from ctx's cancellation: a caller that gives
@@ -153,9 +153,27 @@ func (l *Locker) newRound(ctx context.Context, limit time.Duration) *round {
 }
 
 func (l *Locker) roundAt(ctx context.Context, now, limit time.Duration) *round {
-	r := &round{start: now, until: now + limit, open: 1}
-	r.ctx, r.cancel = context.WithTimeout(context.WithoutCancel(ctx), limit)
-	return r
+	return &round{
+		ctx:   deadline{context.WithoutCancel(ctx), time.Now().Add(limit)}, //nolint:forbidigo // contexts use this clock
+		start: now, until: now + limit, open: 1, finished: make(chan struct{}),
+	}
+}
+
+// deadline is a context that only has a deadline. A timer would cost a round more than
+// its requests do, and nobody waits for it: who does has a timer of his own, made when
+// the requests are under way.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+func (d deadline) Err() error {
+	if time.Now().Before(d.at) { //nolint:forbidigo // as contexts do
+		return nil
+	}
+	return context.DeadlineExceeded
 }
 
 func (r *round) add() {
@@ -171,7 +189,7 @@ func (r *round) done() {
 	last := r.open == 0
 	r.mu.Unlock()
 	if last {
-		r.cancel()
+		close(r.finished)
 	}
 }
 
@@ -329,20 +347,24 @@ func (l *Locker) report(r Round) {
 
 // renewed waits until a quorum of votes is as young as the round.
 func (le *Lease) renewed(ctx context.Context, r *round) error {
-	for {
+	limit := time.NewTimer(r.until - r.start)
+	defer limit.Stop()
+	for over := false; ; {
 		done, pulse, err := le.renewal(r)
-		if done || err != nil {
+		switch {
+		case done || err != nil:
 			return err
+		case over:
+			return le.tooFew(r)
 		}
 		select {
 		case <-pulse:
 		case <-ctx.Done():
 			return fmt.Errorf("renew lock %q: %w", le.lock, ctx.Err())
-		case <-r.ctx.Done():
-			if done, _, err := le.renewal(r); done || err != nil {
-				return err
-			}
-			return le.tooFew(r)
+		case <-r.finished:
+			over = true
+		case <-limit.C:
+			over = true
 		}
 	}
 }

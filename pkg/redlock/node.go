@@ -18,8 +18,9 @@ type Node interface {
 	Name() string
 	// Send starts a request and returns at once. It calls done exactly once,
 	// possibly before it returns and possibly from another goroutine, with the
-	// reply or an error. ctx carries the request's deadline; an implementation may
-	// be late to report that it has passed, but may not start the request after it.
+	// reply or an error. ctx carries the request's deadline and its Err tells when it
+	// has passed, but it may have no Done channel: what has to happen then needs a timer.
+	// An implementation may be late to report it, but may not start the request after it.
 	//
 	// An error is either a *NodeError or wraps one. One that wraps ErrNotSent
 	// says that the node cannot have seen the request; after any other error the

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"syscall"
-	"time"
 )
 
 var errUnasked = errors.New("the server sent something without having been asked")
@@ -31,9 +30,9 @@ func (s *session) gone() error {
 	if s.sys == nil {
 		return nil
 	}
-	_ = s.raw.SetReadDeadline(time.Time{}) // a past one would hide the answer
 	var state error
-	err := s.sys.Read(func(fd uintptr) bool {
+	// Not Read: the goroutine that waits for answers has the right to read.
+	err := s.sys.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
@@ -45,7 +44,6 @@ func (s *session) gone() error {
 		default:
 			state = errUnasked
 		}
-		return true
 	})
 	if err != nil {
 		return err

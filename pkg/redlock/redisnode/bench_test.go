@@ -27,7 +27,7 @@ func BenchmarkBareEvalsha(b *testing.B) {
 	conn := server.Client().Conn()
 	defer func() { _ = conn.Close() }()
 	script := redis.NewScript(lockSource)
-	args := []any{"take", "token", "10000", "", "0", "0", "0", "0", "1764495600123457", "id", "1", benchKeys.Channel, ""}
+	args := []any{"take", "token", "10000", "1", "0", "1764495600123457", benchKeys.Channel, ""}
 	keys := []string{benchKeys.Lock, benchKeys.Fence}
 	if err := script.Run(ctx, conn, keys, args...).Err(); err != nil {
 		b.Fatal(err)

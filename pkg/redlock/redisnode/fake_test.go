@@ -136,5 +136,5 @@ func answering(reply func(command []string) string) func([]string) string {
 
 // outcome is the answer of the script.
 func outcome(n int) string {
-	return fmt.Sprintf("*8\r\n:%d\r\n$0\r\n\r\n:0\r\n$2\r\nid\r\n:0\r\n:-1\r\n:1\r\n:0\r\n", n)
+	return fmt.Sprintf("*6\r\n:%d\r\n:1\r\n:0\r\n$0\r\n\r\n:0\r\n*3\r\n$2\r\nid\r\n:1\r\n:-1\r\n", n)
 }

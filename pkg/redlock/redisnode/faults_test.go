@@ -3,6 +3,7 @@ package redisnode_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -69,6 +70,33 @@ var _ = Describe("a connection", func() {
 			return err
 		}).Should(Succeed())
 		Expect(reply.RunID).NotTo(Equal(before))
+	})
+
+	It("carries more requests than may be under way at once, each lock's in order", func() {
+		node := open(redisnode.Config{Address: server.URL()})
+		var pending sync.WaitGroup
+		var mu sync.Mutex
+		outcomes := map[string][]redlock.Outcome{}
+		for i := range 300 {
+			lock := fmt.Sprintf("podlease:%d", i%3)
+			for _, req := range []redlock.Request{take("a"), take("a"), release("a")} {
+				req.Keys = redlock.Keys{Lock: lock, Fence: lock + ":fence"}
+				pending.Add(1)
+				node.Send(ctx, req, func(reply redlock.Reply, err error) {
+					defer pending.Done()
+					mu.Lock()
+					defer mu.Unlock()
+					outcomes[lock] = append(outcomes[lock], reply.Outcome)
+				})
+			}
+		}
+		pending.Wait()
+		for lock, got := range outcomes {
+			for i, outcome := range got {
+				Expect(outcome).To(Equal([]redlock.Outcome{redlock.Taken, redlock.Extended, redlock.Released}[i%3]), "%s, %d", lock, i)
+			}
+		}
+		Expect(outcomes).To(HaveLen(3))
 	})
 
 	It("works over a Unix socket", func() {

@@ -3,104 +3,81 @@
 -- may.
 --
 -- KEYS: the lock; the counter of fencing tokens, or none.
--- The answer is {outcome, owner, pttl, run_id, young, uptime, time, fence}, or
+-- ARGV: operation, token, TTL in ms, whether an absent key may be set, the time
+-- after which it may not, proposed fencing token, channel, notice.
+-- The answer is {outcome, time, counter, owner, PTTL, who}, or
 -- {0, which key, error} when nothing was done. Numbers go to Redis by
 -- string.format, as Lua's tostring loses digits above 10^15.
-local lock, counter = KEYS[1], KEYS[2]
-local op, token, ttl, matureID, unseen, quarantine, haveVote, notAfter,
-  proposal, connID, askInfo, channel, notice = unpack(ARGV)
-local TAKEN, EXTENDED, HELD, ABSENT, LATE, RELEASED, GONE = 1, 2, 3, 4, 5, 6, 7
-local LIMIT = 9007199254740992 - 1099511627776 -- 2^53 - 2^40
-quarantine, notAfter, proposal = tonumber(quarantine), tonumber(notAfter), tonumber(proposal)
-
-local function failure(reply)
-  return type(reply) == 'table' and reply.err
-end
-
--- Which process answers, and for how long it has been up. Where INFO may not be
--- asked the connection stands for the process, which it cannot outlive. INFO costs
--- as much as all the rest, so a connection that has asked once gives the server a
--- copy of this script that says its run_id: no other process has that copy.
-local runID, uptime = 'RUN_ID', -1
-if runID == '' then runID = connID end
-if askInfo == '1' then
-  local info = redis.pcall('INFO', 'server')
-  if type(info) == 'string' then
-    runID = string.match(info, 'run_id:(%w+)') or connID
-    uptime = tonumber(string.match(info, 'uptime_in_seconds:(%d+)') or -1)
-  end
-end
-local mature = quarantine == 0 or runID == matureID
-  or (unseen == '1' and uptime >= 0 and (uptime - 1) * 1000 >= quarantine)
-
+--
+-- Each lock pays for every line at each renewal on every node, so there are no
+-- functions in here, and what the client can know is not asked.
+local lock, counter, op, token = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local grant, who = ARGV[4] == '1', nil
+-- WHO
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local stored, counterError = 0, false
+if op == 'announce' then
+  redis.pcall('PUBLISH', ARGV[7], ARGV[8])
+  return {7, now, 0, '', 0, who}
+end
+
+local owner = redis.pcall('GET', lock)
+if type(owner) == 'table' then return {0, lock, owner.err} end
+
+if op == 'release' then
+  if owner ~= token then return {7, now, 0, '', 0, who} end
+  local deleted = redis.pcall('DEL', lock)
+  if type(deleted) == 'table' then return {0, lock, deleted.err} end
+  -- The notice only hurries others up: that it is forbidden changes nothing.
+  if ARGV[8] ~= '' then redis.pcall('PUBLISH', ARGV[7], ARGV[8]) end
+  return {6, now, 0, '', 0, who}
+end
+
+local stored, unusable = 0, nil -- why the counter cannot be used
 if counter then
   local value = redis.pcall('GET', counter)
-  if failure(value) then
-    counterError = value.err
+  if type(value) == 'table' then
+    unusable = value.err
   elseif value then
-    stored = #value <= 16 and string.match(value, '^%d+$') and tonumber(value) or LIMIT + 1
-    if stored > LIMIT then
-      stored, counterError = 0, 'WRONGTYPE not a number from 0 to 2^53-2^40'
+    stored = #value <= 16 and string.match(value, '^%d+$') and tonumber(value) or 9007199254740992
+    if stored > 9006099743113216 then -- 2^53 - 2^40
+      stored, unusable = 0, 'WRONGTYPE not a number from 0 to 2^53-2^40'
     end
   end
 end
 
-local function answer(outcome, owner, pttl)
-  return {outcome, owner or '', pttl or 0, runID, mature and 0 or 1, uptime, now, stored}
-end
-
-local function count(n)
-  local err = failure(redis.pcall('SET', counter, string.format('%.0f', n)))
-  if not err then stored = n end
-  return err
-end
-
-if op == 'announce' then
-  redis.pcall('PUBLISH', channel, notice)
-  return answer(GONE)
-end
-
-local owner = redis.pcall('GET', lock)
-if failure(owner) then return {0, lock, owner.err} end
-
-if op == 'release' then
-  if owner ~= token then return answer(GONE) end
-  local err = failure(redis.pcall('DEL', lock))
-  if err then return {0, lock, err} end
-  -- The notice only hurries others up: that it is forbidden changes nothing.
-  if notice ~= '' then redis.pcall('PUBLISH', channel, notice) end
-  return answer(RELEASED)
-end
-
+local proposal = tonumber(ARGV[6])
 if op == 'take' and owner == token then
   -- Not SET: this one works when the server is out of memory. Nor may the
   -- counter cost the vote: without it the caller sees the number that is stored.
-  local err = failure(redis.pcall('PEXPIRE', lock, ttl))
-  if err then return {0, lock, err} end
-  if proposal > stored and counter and not counterError then count(proposal) end
-  return answer(EXTENDED)
+  local extended = redis.pcall('PEXPIRE', lock, ARGV[3])
+  if type(extended) == 'table' then return {0, lock, extended.err} end
+  if proposal > stored and counter and not unusable then
+    local counted = redis.pcall('SET', counter, string.format('%.0f', proposal))
+    if not counted.err then stored = proposal end
+  end
+  return {2, now, stored, '', 0, who}
 end
 
 if owner then
   local pttl = redis.pcall('PTTL', lock)
-  if failure(pttl) then return {0, lock, pttl.err} end
-  return answer(HELD, owner, pttl)
+  if type(pttl) == 'table' then return {0, lock, pttl.err} end
+  return {3, now, stored, owner, pttl, who}
 end
 
-if op == 'probe' or not (mature or haveVote == '1') then return answer(ABSENT) end
-if notAfter > 0 and now > notAfter then return answer(LATE) end
+if op == 'probe' or not grant then return {4, now, stored, '', 0, who} end
+local latest = tonumber(ARGV[5])
+if latest > 0 and now > latest then return {5, now, stored, '', 0, who} end
 
 if proposal > 0 and counter then
-  local err = counterError
-  local n = math.max(stored + 1, proposal)
-  if not err and n > LIMIT then err = 'ERR the counter is used up' end
-  err = err or count(n)
-  if err then return {0, counter, err} end
+  if stored >= proposal then proposal = stored + 1 end
+  if not unusable and proposal > 9006099743113216 then unusable = 'ERR the counter is used up' end
+  if unusable then return {0, counter, unusable} end
+  local counted = redis.pcall('SET', counter, string.format('%.0f', proposal))
+  if counted.err then return {0, counter, counted.err} end
+  stored = proposal
 end
-local err = failure(redis.pcall('SET', lock, token, 'PX', ttl))
-if err then return {0, lock, err} end
-return answer(TAKEN)
+local set = redis.pcall('SET', lock, token, 'PX', ARGV[3])
+if set.err then return {0, lock, set.err} end
+return {1, now, stored, '', 0, who}

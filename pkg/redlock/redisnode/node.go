@@ -1,10 +1,10 @@
 // Package redisnode is a lock server on Redis, spoken to by go-redis.
 //
-// A Node has one connection for commands and one for each subscription. One
-// goroutine owns the first and sends whatever is queued as one pipeline, so
-// that requests stay in order and nobody waits for a pool. A second one
-// connects in the background: what a connection costs is never paid by a
-// command that could have known.
+// A Node has one connection for commands and one for each subscription. Who
+// sends a request writes it to the first at once, behind what was sent before,
+// so that requests stay in order and nobody waits for a pool; one goroutine
+// hears the answers. Another one connects in the background: what a connection
+// costs is never paid by a command that could have known.
 package redisnode
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,8 @@ type Config struct {
 	Recheck time.Duration
 	// ClientName is what CLIENT LIST shows; empty sets none.
 	ClientName string
-	// Dial replaces net.Dialer, for tests. It must return when its context ends.
+	// Dial replaces net.Dialer, for tests. It must return when its context ends, and
+	// the connection must take 8 KB without the other side reading, as a socket does.
 	Dial func(ctx context.Context, network, endpoint string) (net.Conn, error)
 	// Log gets changes of state. The zero value discards them.
 	Log logr.Logger
@@ -75,13 +77,15 @@ type Node struct {
 	cancel  context.CancelFunc
 	fitness atomic.Pointer[fitness]
 	wake    chan struct{}
-	doubt   chan struct{} // another connection to the server broke
+	lost    chan lostSession
 	stopped chan struct{}
+	refused redlock.ErrorKind // the refusal that was logged; who reads the answers owns it
 
-	mu     sync.Mutex
-	queue  []call
-	closed bool
-	subs   sync.WaitGroup
+	mu      sync.Mutex
+	session *session  // nil while there is no connection
+	queue   []message // what could not be written at once
+	closed  bool
+	subs    sync.WaitGroup
 }
 
 var _ redlock.Node = (*Node)(nil)
@@ -109,7 +113,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, addr: addr,
-		wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), stopped: make(chan struct{}),
+		wake: make(chan struct{}, 1), lost: make(chan lostSession, 1), stopped: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.fitness.Store(&fitness{})
@@ -158,40 +162,103 @@ func (n *Node) Name() string { return n.cfg.Name }
 // while later attempts fail it is refused at once with their reason. done is
 // called by the node's own goroutine and must not block, nor close the node.
 func (n *Node) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
+	now := time.Now()
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(n.cfg.NodeTimeout)
+		deadline = now.Add(n.cfg.NodeTimeout)
 	}
-	if err := n.enqueue(call{req: req, ctx: ctx, deadline: deadline, done: done}); err != nil {
+	if err := n.post(call{req: req, ctx: ctx, deadline: deadline, done: done}, now); err != nil {
 		done(redlock.Reply{}, err)
 	}
 }
 
-func (n *Node) enqueue(c call) error {
+// post writes a call, or puts it into the queue.
+func (n *Node) post(c call, now time.Time) error {
 	if err := check(c.req); err != nil {
 		return n.fault(redlock.KindOther, "", notDoneError{err})
 	}
+	m := message{call: c}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return n.fault(redlock.KindOther, "", notDoneError{ErrClosed})
 	}
+	if n.session != nil && len(n.queue) == 0 && n.session.mayWrite() {
+		if err := n.unfitFor(&m, now); err != nil {
+			return err
+		}
+		if n.session.write(m, now, n.cfg.NodeTimeout) {
+			return nil
+		}
+	}
 	if len(n.queue) >= maxQueue {
 		return n.fault(redlock.KindTimeout, "the server does not answer as fast as it is asked",
 			notDoneError{fmt.Errorf("%d requests wait already", maxQueue)})
 	}
-	n.queue = append(n.queue, c)
+	n.queue = append(n.queue, m)
 	signal(n.wake)
 	return nil
 }
 
-// take empties the queue into the caller's slice, which becomes the queue.
-func (n *Node) take(empty []call) []call {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	batch := n.queue
-	n.queue = empty[:0]
-	return batch
+// unfitFor is the answer to a message that must not be sent, or nil.
+func (n *Node) unfitFor(m *message, now time.Time) error {
+	if m.heard != nil {
+		return nil
+	}
+	if err := m.ended(now); err != nil {
+		return n.tooLate(err)
+	}
+	return n.refuseUnfit(m.call.req.Op)
+}
+
+func (n *Node) tooLate(err error) error {
+	hint := "an earlier request took all the time"
+	if n.session == nil {
+		hint = "no connection yet"
+	}
+	return n.fault(redlock.KindTimeout, hint, notDoneError{err})
+}
+
+// unsent is a message that will not be sent, and why.
+type unsent struct {
+	message
+	err error
+}
+
+// flush writes what is queued as far as it can, and returns what must not be sent. It
+// needs n.mu.
+func (n *Node) flush() (never []unsent) {
+	s := n.session
+	if s == nil {
+		return nil
+	}
+	if again := s.repeat(); again != nil {
+		n.queue = append(again, n.queue...)
+	}
+	now, done := time.Now(), 0
+	for ; done < len(n.queue) && s.mayWrite(); done++ {
+		m := n.queue[done]
+		if err := n.unfitFor(&m, now); err != nil {
+			never = append(never, unsent{m, err})
+			continue
+		}
+		if !s.write(m, now, n.cfg.NodeTimeout) {
+			break
+		}
+	}
+	n.queue = slices.Delete(n.queue, 0, done)
+	return never
+}
+
+// answer tells the senders of messages that were not sent.
+func (n *Node) answer(never []unsent) {
+	for i := range never {
+		if m := &never[i]; m.heard != nil {
+			m.heard(nil, m.err)
+		} else {
+			m.call.done(redlock.Reply{}, m.err)
+		}
+	}
 }
 
 // Close ends the connections and answers what waits. It returns when nothing of

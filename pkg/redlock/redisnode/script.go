@@ -3,7 +3,6 @@ package redisnode
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,17 +13,24 @@ import (
 	_ "embed" // for the script
 )
 
-//go:embed lock.lua
-var lockTemplate string
+var (
+	//go:embed lock.lua
+	lockTemplate string
+	//go:embed who.lua
+	whoAnswers string
+)
+
+// whoMark stands in the script where it may ask who answers.
+const whoMark = "-- WHO\n"
 
 // lockSource is the script that any server may get. It asks INFO for the run_id.
-var lockSource = scriptOf("")
+var lockSource = strings.Replace(lockTemplate, whoMark, whoAnswers, 1)
 
 var lockScript = redis.NewScript(lockSource)
 
 // scriptOf is the script that only the process with that run_id may get.
 func scriptOf(runID string) string {
-	return strings.Replace(lockTemplate, "RUN_ID", runID, 1)
+	return strings.Replace(lockTemplate, whoMark, "-- for "+runID+"\n", 1)
 }
 
 // MaxFence is the largest proposal for a fencing token: the numbers of Lua and
@@ -49,36 +55,62 @@ func check(req redlock.Request) error {
 	return nil
 }
 
-// command is the request as EVALSHA or, with the source, as EVAL. INFO is asked where
-// the script does not say the run_id, and where the uptime is wanted.
-func (s *session) command(req *redlock.Request, verb, script string) []any {
-	asks := s.asksInfo && (s.hash == lockScript.Hash() || req.Unseen || verb == "eval")
-	args := make([]any, 0, 18)
-	args = append(args, verb, script)
-	if req.Keys.Fence == "" {
-		args = append(args, "1", req.Keys.Lock)
-	} else {
-		args = append(args, "2", req.Keys.Lock, req.Keys.Fence)
+// encode appends the request as EVALSHA, or as EVAL with the source.
+func (s *session) encode(b []byte, req *redlock.Request, eval bool) []byte {
+	asks := s.mustAsk(req, eval)
+	size := 3 + 2 + 8
+	if asks {
+		size += 5
 	}
-	return append(args,
-		req.Op.String(), req.Token, decimal(req.TTL.Milliseconds()),
-		req.MatureRunID, flag(req.Unseen), decimal(milliseconds(req.Quarantine)), flag(req.HaveVote),
-		decimal(req.NotAfter), strconv.FormatUint(req.Fence, 10),
-		s.id, flag(asks), req.Keys.Channel, req.Notice)
+	if req.Keys.Fence == "" {
+		size--
+	}
+	b = appendArray(b, size)
+	switch {
+	case eval:
+		b = appendString(appendString(b, "eval"), lockSource)
+	case asks:
+		b = appendString(appendString(b, "evalsha"), lockScript.Hash())
+	default:
+		b = appendString(appendString(b, "evalsha"), s.hash)
+	}
+	if req.Keys.Fence == "" {
+		b = appendString(appendInt(b, 1), req.Keys.Lock)
+	} else {
+		b = appendString(appendString(appendInt(b, 2), req.Keys.Lock), req.Keys.Fence)
+	}
+	b = appendString(b, req.Op.String())
+	b = appendString(b, req.Token)
+	b = appendInt(b, req.TTL.Milliseconds())
+	b = appendFlag(b, req.HaveVote || !asks && s.mature(req))
+	b = appendInt(b, req.NotAfter)
+	b = appendInt(b, int64(req.Fence)) //nolint:gosec // at most MaxFence
+	b = appendString(b, req.Keys.Channel)
+	b = appendString(b, req.Notice)
+	if asks {
+		b = appendString(b, req.MatureRunID)
+		b = appendFlag(b, req.Unseen)
+		b = appendInt(b, milliseconds(req.Quarantine))
+		b = appendString(b, s.id)
+		b = appendFlag(b, s.asksInfo)
+	}
+	return b
+}
+
+// mustAsk reports whether the server has to be asked who it is and for how long it has
+// been up.
+func (s *session) mustAsk(req *redlock.Request, eval bool) bool {
+	return s.runID == "" || req.Unseen || eval
+}
+
+// mature reports whether the server whose run_id is known may set an absent key.
+func (s *session) mature(req *redlock.Request) bool {
+	return req.Quarantine == 0 || s.runID != "" && req.MatureRunID == s.runID
 }
 
 // milliseconds rounds up, so that no part of a quarantine is lost.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }
 
 // refusal is the script's word that it did nothing, and why.
@@ -91,7 +123,8 @@ func (r *refusal) Error() string { return fmt.Sprintf("key %q: %s", r.key, r.msg
 
 var errAnswer = errors.New("the answer is not one of the lock script")
 
-// decode reads the script's answer.
+// decode reads the script's answer: {outcome, time, counter, owner, PTTL} and, where it
+// was asked, who answers.
 func decode(v any) (redlock.Reply, error) {
 	list, ok := v.([]any)
 	if !ok || len(list) < 3 {
@@ -103,19 +136,20 @@ func decode(v any) (redlock.Reply, error) {
 		return redlock.Reply{}, &refusal{key: key, msg: msg}
 	}
 	d := decoder{list: list}
-	pttl := d.number(2)
+	pttl := d.number(4)
 	reply := redlock.Reply{
 		Outcome: redlock.Outcome(d.number(0)), //nolint:gosec // 1 to 7
-		Owner:   d.text(1),
+		Time:    d.number(1),
+		Fence:   uint64(d.number(2)), //nolint:gosec // never negative
+		Owner:   d.text(3),
 		PTTL:    time.Duration(pttl) * time.Millisecond,
-		RunID:   d.text(3),
-		Young:   d.number(4) == 1,
-		Uptime:  time.Duration(d.number(5)) * time.Second,
-		Time:    d.number(6),
-		Fence:   uint64(d.number(7)), //nolint:gosec // never negative
+		Uptime:  -1,
 	}
 	if pttl == -1 {
 		reply.PTTL = redlock.NoExpiry
+	}
+	if len(list) > 5 {
+		d.who(&reply, list[5])
 	}
 	if d.bad {
 		return redlock.Reply{}, fmt.Errorf("%w: %v", errAnswer, v)
@@ -146,4 +180,14 @@ func (d *decoder) text(i int) string {
 	}
 	d.bad = true
 	return ""
+}
+
+// who reads who answers.
+func (d *decoder) who(reply *redlock.Reply, v any) {
+	list, _ := v.([]any)
+	w := decoder{list: list}
+	reply.RunID = w.text(0)
+	reply.Young = w.number(1) == 0
+	reply.Uptime = time.Duration(w.number(2)) * time.Second
+	d.bad = d.bad || w.bad
 }

@@ -13,14 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"github.com/podlease/podlease/pkg/redlock"
 )
 
 // link is one connection under a go-redis client that cannot make another one:
 // when to connect again is decided here, not in a command's time.
 type link struct {
 	raw    net.Conn // below TLS
+	upper  net.Conn // what is spoken goes here
 	heard  *listener
 	client *redis.Client
 }
@@ -81,7 +80,7 @@ func (n *Node) dial(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	heard := &listener{Conn: upper}
-	return &link{raw: conn, heard: heard, client: n.client(heard)}, nil
+	return &link{raw: conn, upper: upper, heard: heard, client: n.client(heard)}, nil
 }
 
 func (n *Node) secure(ctx context.Context, raw net.Conn) (net.Conn, error) {
@@ -184,15 +183,27 @@ func (n *Node) credentials(ctx context.Context) (user, password string, err erro
 // session is the connection for commands, after its handshake.
 type session struct {
 	*link
-	conn     *redis.Conn
-	id       string // stands for the server's run_id where INFO is refused
+	conn     *redis.Conn // makes the handshake
+	id       string      // stands for the server's run_id where INFO is refused
 	asksInfo bool
-	hash     string // of the script that the server has
 	fitness  fitness
 
 	sys     syscall.RawConn // nil where the connection cannot be looked at
 	born    time.Time
-	release func() bool // of what closes the connection with the node
+	release func() bool   // of what closes the connection with the node
+	ended   chan struct{} // closed when nobody reads any more
+
+	// Guarded by the node's mutex.
+
+	hash     string    // of the script that only this server has
+	runID    string    // of the server, empty where its script has to ask
+	unread   []message // sent and not yet answered, in order
+	inFlight int       // bytes of them
+	alarm    time.Time // the read deadline that is set, or zero
+	again    []message // met a server that had forgotten the script
+	heardOf  bool      // the server answered a request
+	broken   error     // why the connection is of no use
+	buffer   []byte
 }
 
 // connect makes a session within DialTimeout. It ends early, with an error, when
@@ -204,12 +215,16 @@ func (n *Node) connect() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, conn: l.client.Conn(), id: "connection-" + rand.Text(), hash: lockScript.Hash()}
+	s := &session{link: l, conn: l.client.Conn(), id: "connection-" + rand.Text(), ended: make(chan struct{})}
 	// go-redis heeds a context's deadline but not its end.
 	s.release = context.AfterFunc(n.ctx, func() { _ = l.raw.Close() })
 	if err := n.greet(ctx, s); err != nil {
 		s.close()
 		return nil, l.early(err)
+	}
+	if err := l.upper.SetDeadline(time.Time{}); err != nil { // go-redis has left its own
+		s.close()
+		return nil, err
 	}
 	s.sys = syscallConn(l.raw)
 	s.born = time.Now()
@@ -250,7 +265,7 @@ func (s *session) nameServer(ctx context.Context, runID string) error {
 	hash, err := s.conn.ScriptLoad(ctx, scriptOf(runID)).Result()
 	switch {
 	case err == nil:
-		s.hash = hash
+		s.hash, s.runID = hash, runID
 	case unusable(err):
 		return err
 	}
@@ -267,20 +282,6 @@ func plainName(runID string) bool {
 // mayGoWithout tells whether EVAL may still work where SCRIPT LOAD did not.
 func mayGoWithout(err error) bool {
 	return !refused(err) || redis.IsPermissionError(err)
-}
-
-// unusable tells whether an error leaves the connection of no use. A login that was
-// refused does: the credentials may be right the next time they are read.
-func unusable(err error) bool {
-	if err == nil {
-		return false
-	}
-	reply, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return true
-	}
-	kind, _ := replyKind(reply.Error())
-	return kind == redlock.KindAuth
 }
 
 func isReply(err error) bool {

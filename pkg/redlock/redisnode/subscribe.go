@@ -81,7 +81,6 @@ func (n *Node) listen(ctx context.Context, channel string, deliver func(redlock.
 	sub := &subscription{ps: ps, channel: channel, deliver: deliver}
 	err = sub.serve(ctx, n.cfg.DialTimeout)
 	if sub.confirmed && ctx.Err() == nil {
-		signal(n.doubt)
 		deliver(redlock.Notice{Kind: redlock.NoticeLost})
 	}
 	return sub.confirmed, err

@@ -3,6 +3,7 @@ package redisnode
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/podlease/podlease/pkg/redlock"
@@ -11,29 +12,23 @@ import (
 const (
 	firstWait   = 20 * time.Millisecond
 	longestWait = time.Second
-	// idleCheck is how often an idle connection is looked at, without a command.
-	idleCheck = time.Second
 )
 
-// worker owns a node's connection for commands.
+// worker sees to it that a node has a connection for commands.
 type worker struct {
-	n     *Node
-	spare []call // becomes the queue when the queue is taken
+	n *Node
 
-	s       *session
+	s       *session // nil while there is none
 	dialed  chan dialResult
 	dialing bool
 	reason  error // of the last attempt to connect, until one succeeds
 	tries   int   // attempts since the last answer to a request
 
-	waiting []call // for the first attempt to connect
 	expiry  *time.Timer
 	redial  *time.Timer
-	look    *time.Ticker
 	recheck *time.Timer
 
-	told    redlock.ErrorKind // the trouble with connecting that was logged
-	refused redlock.ErrorKind // the refusal that was logged
+	told redlock.ErrorKind // the trouble with connecting that was logged
 }
 
 type dialResult struct {
@@ -45,7 +40,6 @@ func newWorker(n *Node) *worker {
 	return &worker{
 		n: n, dialed: make(chan dialResult, 1),
 		expiry: stoppedTimer(), redial: stoppedTimer(), recheck: stoppedTimer(),
-		look: time.NewTicker(idleCheck),
 	}
 }
 
@@ -69,10 +63,8 @@ func (w *worker) run() {
 		case <-w.redial.C:
 			w.connect()
 		case <-w.expiry.C:
-		case <-w.look.C:
-			w.inspect()
-		case <-w.n.doubt:
-			w.inspect()
+		case l := <-w.n.lost:
+			w.lost(l)
 		case <-w.recheck.C:
 			w.ask()
 		}
@@ -82,7 +74,6 @@ func (w *worker) run() {
 
 // stop answers what waits and leaves nothing running.
 func (w *worker) stop() {
-	w.look.Stop()
 	for _, t := range []*time.Timer{w.expiry, w.redial, w.recheck} {
 		t.Stop()
 	}
@@ -92,9 +83,9 @@ func (w *worker) stop() {
 		}
 	}
 	if w.s != nil {
-		w.s.close()
+		<-w.s.ended // its connection was closed with the node's context
 	}
-	w.refuse(append(w.waiting, w.n.take(nil)...), ErrClosed)
+	w.refuse(w.n.unreachable(ErrClosed))
 }
 
 // connect starts the only attempt at a time.
@@ -117,6 +108,10 @@ func (w *worker) connected(r dialResult) {
 	}
 	w.s, w.reason = r.s, nil
 	w.n.judged(r.s.fitness)
+	w.n.mu.Lock()
+	w.n.session = r.s
+	w.n.mu.Unlock()
+	go w.n.read(r.s)
 	w.recheck.Reset(spread(w.n.cfg.Recheck))
 	if w.told != "" {
 		w.told = ""
@@ -126,21 +121,20 @@ func (w *worker) connected(r dialResult) {
 	w.n.cfg.Log.V(1).Info("node connected", "node", w.n.Name())
 }
 
-// lost gives the connection up. The first attempt to replace it is made at once,
-// unless the last one brought no answer either.
-func (w *worker) lost(err error) {
-	if time.Since(w.s.born) > longestWait {
+// lost replaces the connection. The first attempt is made at once, unless the last one
+// brought no answer either.
+func (w *worker) lost(l lostSession) {
+	if l.heardOf || time.Since(l.born) > longestWait {
 		w.tries = 0
 	}
-	w.s.close()
 	w.s = nil
 	w.recheck.Stop()
-	w.n.cfg.Log.V(1).Info("connection to node lost", "node", w.n.Name(), "reason", err.Error())
+	w.n.cfg.Log.V(1).Info("connection to node lost", "node", w.n.Name(), "reason", l.reason.Error())
 	if w.tries == 0 {
 		w.connect()
 		return
 	}
-	w.reason = err
+	w.reason = l.reason
 	w.redial.Reset(backoff(w.tries))
 }
 
@@ -164,116 +158,76 @@ func spread(d time.Duration) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// serve sends what is queued until nothing is left, or answers it.
+// serve sends what is queued, or lets it wait for the attempt to connect that is under
+// way, or answers it.
 func (w *worker) serve() {
-	for {
-		batch := w.n.take(w.spare)
-		if len(w.waiting) > 0 && (w.s != nil || w.reason != nil) {
-			batch, w.waiting = append(w.waiting, batch...), nil
+	switch {
+	case w.s != nil:
+		w.n.mu.Lock()
+		never := w.n.flush()
+		w.n.mu.Unlock()
+		w.n.answer(never)
+	case w.reason != nil:
+		w.refuse(w.n.unreachable(w.reason))
+	default:
+		w.wait()
+	}
+}
+
+// refuse answers all that is queued.
+func (w *worker) refuse(reason error) {
+	n := w.n
+	n.mu.Lock()
+	queue := n.queue
+	n.queue = nil
+	n.mu.Unlock()
+	never := make([]unsent, len(queue))
+	for i, m := range queue {
+		never[i] = unsent{m, reason}
+	}
+	n.answer(never)
+}
+
+// wait answers what is queued and whose time is over, and comes back when that of the
+// next is.
+func (w *worker) wait() {
+	n, now := w.n, time.Now()
+	n.mu.Lock()
+	var over []unsent
+	var next time.Time
+	n.queue = slices.DeleteFunc(n.queue, func(m message) bool {
+		if err := m.ended(now); err != nil {
+			over = append(over, unsent{m, n.tooLate(err)})
+			return true
 		}
-		switch {
-		case len(batch) == 0 && len(w.waiting) == 0:
-			w.spare = batch
-			return
-		case w.s != nil:
-			w.exchange(batch)
-		case w.reason != nil:
-			w.refuse(batch, w.reason)
-		default:
-			w.wait(batch)
-			return
+		if m.heard == nil && (next.IsZero() || m.call.deadline.Before(next)) {
+			next = m.call.deadline
 		}
-		clear(batch)
-		w.spare = batch
-	}
-}
-
-// wait keeps the calls for the attempt to connect that is under way, and answers
-// those whose time is over.
-func (w *worker) wait(batch []call) {
-	w.waiting = w.living(append(w.waiting, batch...))
-	w.spare = nil
-	if excess := len(w.waiting) - maxQueue; excess > 0 {
-		w.refuse(w.waiting[:excess], errStuck)
-		w.waiting = w.waiting[excess:]
-	}
-	if len(w.waiting) == 0 {
-		return
-	}
-	next := w.waiting[0].deadline
-	for _, c := range w.waiting {
-		if c.deadline.Before(next) {
-			next = c.deadline
-		}
-	}
-	w.expiry.Reset(time.Until(next))
-}
-
-// living answers the calls that ended or that the node must not get, and returns
-// the others.
-func (w *worker) living(batch []call) []call {
-	now := time.Now()
-	live := batch[:0]
-	for _, c := range batch {
-		err := c.ended(now)
-		switch {
-		case err != nil:
-			c.done(redlock.Reply{}, w.n.fault(redlock.KindTimeout, w.waitHint(), notDoneError{err}))
-		default:
-			live = append(live, c)
-		}
-	}
-	return live
-}
-
-func (c *call) ended(now time.Time) error {
-	if err := c.ctx.Err(); err != nil {
-		return err
-	}
-	if !now.Before(c.deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-func (w *worker) waitHint() string {
-	if w.s == nil {
-		return "no connection yet"
-	}
-	return "an earlier request took all the time"
-}
-
-func (w *worker) refuse(batch []call, reason error) {
-	for _, c := range batch {
-		c.done(redlock.Reply{}, w.n.unreachable(reason))
-	}
-}
-
-// inspect looks at an idle connection, so that it is replaced before somebody
-// needs it.
-func (w *worker) inspect() {
-	if w.s == nil {
-		return
-	}
-	if err := w.s.gone(); err != nil {
-		w.lost(err)
+		return false
+	})
+	n.mu.Unlock()
+	n.answer(over)
+	if !next.IsZero() {
+		w.expiry.Reset(time.Until(next))
 	}
 }
 
 // ask reads again whether the server is fit.
 func (w *worker) ask() {
-	if w.s == nil {
-		return
+	sections := []string{"server", "replication", "memory"}
+	told, whole := make([]string, 0, len(sections)), true
+	hear := func(v any, err error) {
+		text, _ := v.(string)
+		told, whole = append(told, text), whole && !unusable(err)
+		if len(told) == len(sections) && whole {
+			w.n.judged(judge(told[0], told[1], told[2]))
+		}
 	}
-	ctx := within(time.Now().Add(w.n.cfg.NodeTimeout))
-	pipe := w.s.conn.Pipeline()
-	asked := askFitness(ctx, pipe)
-	if _, err := pipe.Exec(ctx); unusable(err) {
-		w.lost(err)
-		return
+	w.n.mu.Lock()
+	for _, section := range sections {
+		w.n.queue = append(w.n.queue, message{words: []string{"info", section}, heard: hear})
 	}
-	verdict, _ := asked.verdict()
-	w.n.judged(verdict)
+	w.n.mu.Unlock()
 	w.recheck.Reset(spread(w.n.cfg.Recheck))
 }
 

@@ -73,6 +73,12 @@ var errTimeout = errors.New("no answer in time")
 func (n *Node) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
 	var once sync.Once
 	finish := func(r redlock.Reply, err error) { once.Do(func() { done(r, err) }) }
+	if at, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, at)
+		reply := finish
+		finish = func(r redlock.Reply, err error) { cancel(); reply(r, err) }
+	}
 	stop := context.AfterFunc(ctx, func() {
 		finish(redlock.Reply{}, &redlock.NodeError{Node: n.Name(), Kind: redlock.KindTimeout, Err: fmt.Errorf("%s: %w", req.Op, errTimeout)})
 	})

@@ -1,0 +1,157 @@
+package redisnode
+
+import (
+	"bufio"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/podlease/podlease/pkg/redlock"
+)
+
+// read hears the server's answers until the connection ends, and tells the worker. It
+// is the only goroutine that calls back.
+func (n *Node) read(s *session) {
+	defer close(s.ended)
+	r := bufio.NewReaderSize(s.upper, 4096)
+	err := n.hearAll(s, r)
+	n.mu.Lock()
+	n.session = nil
+	if s.broken != nil {
+		err = s.broken
+	}
+	if n.closed {
+		err = ErrClosed
+	}
+	unanswered := slices.Concat(s.again, s.unread)
+	s.again, s.unread = nil, nil
+	n.mu.Unlock()
+	s.close()
+	for i := range unanswered {
+		_ = n.reply(&unanswered[i], nil, err)
+	}
+	n.lost <- lostSession{s, err}
+}
+
+type lostSession struct {
+	*session
+	reason error
+}
+
+func (n *Node) hearAll(s *session, r *bufio.Reader) error {
+	for {
+		if _, err := r.Peek(1); err != nil {
+			if timedOut(err) && n.waitOn(s) {
+				continue
+			}
+			return err
+		}
+		v, err := readReply(r)
+		if err != nil && !isReply(err) {
+			return err
+		}
+		if err := n.heard(s, v, err); err != nil {
+			return err
+		}
+	}
+}
+
+// waitOn reports whether there is time left for the answer.
+func (n *Node) waitOn(s *session) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(s.unread) == 0 {
+		s.wakeAt(time.Time{})
+		return true
+	}
+	s.wakeAt(s.patience(n.cfg.NodeTimeout))
+	return time.Now().Before(s.alarm)
+}
+
+// heard takes an answer to whom it is for, and sends what had to wait. It returns why
+// the connection is of no more use.
+func (n *Node) heard(s *session, v any, said error) error {
+	n.mu.Lock()
+	if len(s.unread) == 0 {
+		n.mu.Unlock()
+		return errUnasked
+	}
+	m := s.answered()
+	s.heardOf = true
+	kept, refused := s.forgotten(m, said)
+	n.mu.Unlock()
+
+	for i := range refused {
+		_ = n.reply(&refused[i], nil, notDoneError{errRemoved}) // says nothing of the connection
+	}
+	var verdict error
+	if !kept {
+		verdict = n.reply(&m, v, said)
+	}
+
+	n.mu.Lock()
+	never := n.flush()
+	n.mu.Unlock()
+	n.answer(never)
+	return verdict
+}
+
+// reply tells a message's sender what became of it, and returns why the connection is
+// of no more use.
+func (n *Node) reply(m *message, v any, err error) error {
+	if m.heard != nil {
+		m.heard(v, err)
+		return nil
+	}
+	var reply redlock.Reply
+	if err == nil {
+		reply, err = decode(v)
+	}
+	if err == nil && reply.RunID == "" {
+		reply.RunID, reply.Young = m.runID, m.young
+	}
+	if err != nil {
+		failed := n.failed(err)
+		m.call.done(redlock.Reply{}, failed)
+		return n.refusal(failed, err)
+	}
+	m.call.done(reply, nil)
+	n.granted(&m.call, reply)
+	return nil
+}
+
+// refusal logs once why the node does not vote although it answers. It returns an error
+// when a new connection may help: the server became another, the name is another
+// server's now, or the credentials are read anew.
+func (n *Node) refusal(failed *redlock.NodeError, err error) error {
+	if !isReply(err) && !refused(err) && !errors.Is(err, errAnswer) {
+		return nil // the connection broke
+	}
+	if failed.Kind != n.refused {
+		n.refused = failed.Kind
+		n.cfg.Log.Info("node refuses what it is asked", "node", n.Name(), "reason", failed.Err.Error(), "hint", failed.Hint)
+	}
+	if failed.Kind == redlock.KindReadOnly || failed.Kind == redlock.KindUnfit || unusable(err) {
+		return failed
+	}
+	return nil
+}
+
+// granted logs when the node votes again. A node that refuses to set a key may still
+// read or delete it, so only a take shows that it does.
+func (n *Node) granted(c *call, reply redlock.Reply) {
+	switch {
+	case reply.Outcome == redlock.Held && reply.PTTL == redlock.NoExpiry:
+		if n.refused != neverExpires {
+			n.refused = neverExpires
+			n.cfg.Log.Info("key on node never expires", "node", n.Name(), "key", c.req.Keys.Lock,
+				"hint", "no Redlock client leaves such a key: look what wrote it, and delete it if nothing holds the lock")
+		}
+	case n.refused != "" && c.req.Op == redlock.OpTake:
+		n.refused = ""
+		n.cfg.Log.Info("node does what it is asked again", "node", n.Name())
+	}
+}
+
+// neverExpires stands in Node.refused for a key that blocks the lock.
+const neverExpires redlock.ErrorKind = "never-expires"
