@@ -50,6 +50,11 @@ func runExec(ctx context.Context, call call, opt *execOptions) error {
 	if err != nil {
 		return err
 	}
+	alarm, err := guard.NewBootAlarm()
+	if err != nil {
+		return err
+	}
+	defer alarm.Close()
 	leadership, end, err := openLeadership(opt, log)
 	if err != nil {
 		return err
@@ -57,7 +62,7 @@ func runExec(ctx context.Context, call call, opt *execOptions) error {
 	defer end()
 	code, err := guard.Run(ctx, guard.Config{
 		Leadership: leadership, Command: process, Signals: signals,
-		Wait: opt.wait, ExitOnLoss: opt.onLoss == onLossExit, Clock: boottime.Now, Log: log,
+		Wait: opt.wait, ExitOnLoss: opt.onLoss == onLossExit, Clock: boottime.Now, Alarm: alarm, Log: log,
 	})
 	if err != nil {
 		return err

@@ -28,11 +28,10 @@ const (
 const Forever time.Duration = -1
 
 const (
-	// tickInterval is how often the clock is looked at: Go's timers stand still while the
-	// machine is suspended, so a timer alone would be late by that (golang/go#24595).
-	tickInterval = 25 * time.Millisecond
-	// waitInterval is the same while nothing runs.
-	waitInterval = 250 * time.Millisecond
+	// waitInterval is how often a wait that has an end looks whether that has come.
+	waitInterval = 100 * time.Millisecond
+	// killInterval is how often processes are killed until none is left.
+	killInterval = 25 * time.Millisecond
 	// settleTime is how long a wait of nothing gives a candidate that has just started to
 	// find out who holds the lease.
 	settleTime = 3 * time.Second
@@ -103,6 +102,14 @@ type Family interface {
 	Code() int
 }
 
+// Alarm rings at a time of the guard's clock, at once if that has passed, and also where
+// the machine was suspended in between.
+type Alarm interface {
+	// Set replaces the time at which it rings.
+	Set(at time.Duration)
+	Rings() <-chan struct{}
+}
+
 // ErrTooLate says that the leadership was over before the command was started.
 var ErrTooLate = errors.New("the leadership ended before the command was started")
 
@@ -128,6 +135,7 @@ type Config struct {
 	ExitOnLoss bool
 	// Clock is a monotonic clock that counts suspends.
 	Clock func() time.Duration
+	Alarm Alarm
 	Log   logr.Logger
 }
 
@@ -202,8 +210,8 @@ func (g *guard) ended(ctx context.Context, last bool) {
 // await waits until the leadership is active, and returns the answer that says so.
 func (g *guard) await(ctx context.Context) (Answer, error) {
 	w := waiting{guard: g, began: g.Clock()}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
+	look, stop := g.looks()
+	defer stop()
 	for {
 		select {
 		case a := <-g.answers:
@@ -218,12 +226,21 @@ func (g *guard) await(ctx context.Context) (Answer, error) {
 			return Answer{}, err
 		case <-ctx.Done():
 			return Answer{}, ctx.Err()
-		case <-tick.C:
+		case <-look:
 		}
 		if w.over() {
 			return Answer{}, w.giveUp()
 		}
 	}
+}
+
+// looks is when to look whether a wait is over; never if that has no end.
+func (g *guard) looks() (c <-chan time.Time, stop func()) {
+	if g.Wait < 0 {
+		return nil, func() {}
+	}
+	ticker := time.NewTicker(waitInterval)
+	return ticker.C, ticker.Stop
 }
 
 // ending tells whether a signal ends a program that does not say otherwise, among those

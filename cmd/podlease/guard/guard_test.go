@@ -34,6 +34,9 @@ type stage struct {
 	signals chan os.Signal
 	ended   []bool // what Ended was told
 	broken  chan error
+	alarm   *time.Timer
+	alarmAt time.Duration
+	rings   chan struct{}
 
 	start    func(*family) error // what happens at the start of the command
 	families []*family
@@ -47,9 +50,9 @@ type stage struct {
 func set(t *testing.T, change ...func(*guard.Config)) *stage {
 	s := &stage{
 		t: t, began: time.Now(), answers: make(chan guard.Answer), signals: make(chan os.Signal, 8), broken: make(chan error, 1),
-		done: make(chan struct{}), start: func(*family) error { return nil },
+		done: make(chan struct{}), rings: make(chan struct{}, 1), start: func(*family) error { return nil },
 	}
-	cfg := guard.Config{Leadership: s, Command: s, Signals: s.signals, Wait: guard.Forever, Clock: s.now, Log: logr.Discard()}
+	cfg := guard.Config{Leadership: s, Command: s, Signals: s.signals, Wait: guard.Forever, Clock: s.now, Alarm: s, Log: logr.Discard()}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -67,6 +70,33 @@ func set(t *testing.T, change ...func(*guard.Config)) *stage {
 }
 
 func (s *stage) now() time.Duration { return time.Since(s.began) + s.skipped }
+
+// Set implements guard.Alarm.
+func (s *stage) Set(at time.Duration) {
+	if s.alarm != nil {
+		s.alarm.Stop()
+	}
+	s.alarmAt = at
+	s.alarm = time.AfterFunc(at-s.now(), s.ring)
+}
+
+func (s *stage) ring() {
+	select {
+	case s.rings <- struct{}{}:
+	default:
+	}
+}
+
+// Rings implements guard.Alarm.
+func (s *stage) Rings() <-chan struct{} { return s.rings }
+
+// suspend is time that Go's timers do not see, and the alarm does.
+func (s *stage) suspend(d time.Duration) {
+	s.skipped += d
+	if s.alarm != nil && s.now() >= s.alarmAt {
+		s.ring()
+	}
+}
 
 // Follow implements guard.Leadership.
 func (s *stage) Follow(ctx context.Context, tell func(guard.Answer)) error {
@@ -352,7 +382,7 @@ func TestWhoeverWakesAfterTheDeadlineKillsFirst(t *testing.T) {
 		s := set(t)
 		f := s.begun("one")
 		s.goOn("one", time.Minute)
-		s.skipped += time.Hour // the machine was suspended
+		s.suspend(time.Hour)
 		woke := s.now()
 		pass(tick)
 		f.wantAt(syscall.SIGKILL, woke)
@@ -364,7 +394,7 @@ func TestAYesToAQuestionFromBeforeTheSuspendIsWorthNothing(t *testing.T) {
 		s := set(t)
 		asked := active("one")
 		asked.Sent = s.now()
-		s.skipped += valid
+		s.suspend(valid)
 		s.give(asked)
 		if len(s.families) != 0 {
 			t.Error("a command was started after its term")
@@ -376,7 +406,7 @@ func TestACommandIsNotStartedAfterItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t)
 		s.start = func(*family) error {
-			s.skipped += valid // suspended between the answer and the start
+			s.suspend(valid) // between the answer and the start
 			return nil
 		}
 		s.say(active("one"))

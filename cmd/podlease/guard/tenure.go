@@ -60,11 +60,16 @@ func environment(a Answer) []string {
 }
 
 func (t *tenure) run(ctx context.Context) {
-	tick := time.NewTicker(tickInterval)
-	defer tick.Stop()
+	again := time.NewTicker(killInterval)
+	again.Stop()
+	defer again.Stop()
 	main, done := t.family.Main(), ctx.Done()
 	for {
-		t.check(t.Clock())
+		if now := t.Clock(); t.check(now) {
+			again.Reset(killInterval)
+		} else {
+			t.Alarm.Set(t.next())
+		}
 		select {
 		case <-t.family.Gone():
 			return
@@ -78,20 +83,36 @@ func (t *tenure) run(ctx context.Context) {
 		case <-done:
 			done = nil
 			t.pass(syscall.SIGTERM)
-		case <-tick.C:
+		case <-t.Alarm.Rings():
+		case <-again.C:
 		}
 	}
 }
 
-// check ends what the clock says has to end. Whoever was suspended comes here first.
-func (t *tenure) check(now time.Duration) {
+// check ends what the clock says has to end, and reports whether that was by killing.
+// Whoever was suspended comes here first.
+func (t *tenure) check(now time.Duration) (killed bool) {
 	if !t.over && now >= t.activeUntil {
 		t.end("not heard in time that the lease is still held")
 	}
 	leftover := t.endedAt != 0 && now >= t.endedAt+leftoverGrace
 	if leftover || (t.over && now >= t.killBy) {
 		t.kill()
+		return true
 	}
+	return false
+}
+
+// next is when check has something to do unless something else happens.
+func (t *tenure) next() time.Duration {
+	next := t.activeUntil
+	if t.over {
+		next = t.killBy
+	}
+	if t.endedAt != 0 {
+		next = min(next, t.endedAt+leftoverGrace)
+	}
+	return next
 }
 
 // take takes in an answer. None is neither yes nor no: the time goes on to run out.
