@@ -16,8 +16,10 @@ const (
 )
 
 // ending ends a term in the order that keeps the workload exclusive: not active, told to
-// the world, workload stopped, renewer drained, and only then released
-// (pinniped#800, controller-runtime#1132).
+// the world, workload stopped, and only then released (pinniped#800,
+// controller-runtime#1132). The release kills the token before anything else, so that the
+// renewer sends nothing behind it; waiting for the renewer's end first would only cost the
+// next holder time.
 type ending struct {
 	candidate    *Candidate
 	term         *term
@@ -49,9 +51,6 @@ func (e *ending) run(ctx context.Context) {
 	c.sync(detached)
 	free := e.awaitStopped(ctx)
 	e.stopRenewing()
-	if !e.ended {
-		<-e.kept //nolint:errcheck // why the renewals ended no longer matters
-	}
 	if free {
 		c.release(e.term.lease)
 		if e.why != lost {
@@ -59,6 +58,9 @@ func (e *ending) run(ctx context.Context) {
 		}
 	} else {
 		c.cfg.Log.Info("workload still runs: the lease is not released and runs out by itself", "lock", c.cfg.Lock)
+	}
+	if !e.ended {
+		<-e.kept //nolint:errcheck // why the renewals ended no longer matters
 	}
 	if c.cfg.OnDemotion != nil {
 		c.cfg.OnDemotion(c.locker.Now() - e.term.overAt)
