@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -45,6 +46,13 @@ func (p *process) configure(cfg *Config) error {
 	cfg.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	if cfg.Unix {
 		cfg.Addr = filepath.Join(p.dir, "redis.sock")
+	}
+	if slices.Contains(cfg.Lines, "cluster-enabled yes") { // whose own port is else 10000 above, and may be taken
+		bus, err := child.FreePort()
+		if err != nil {
+			return err
+		}
+		cfg.Lines = append(cfg.Lines, "cluster-port "+strconv.Itoa(bus))
 	}
 	text, err := cfg.File("127.0.0.1", port, p.dir)
 	if err != nil {
