@@ -176,3 +176,12 @@ func TestReadinessSaysOfEachNodeHowItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryAnswerSaysTheStopBudget(t *testing.T) {
+	h := statusapi.WithStopBudget(statusapi.NewHandler(newCandidate(standbyLeadership("paused")), nil), 2500*time.Millisecond)
+	for _, path := range []string{"/v1/leadership", "/leader", "/nothing"} {
+		if got := request(h, http.MethodGet, path).Header().Get("Podlease-Stop-Budget"); got != "2.5s" {
+			t.Errorf("%s: stop budget %q", path, got)
+		}
+	}
+}

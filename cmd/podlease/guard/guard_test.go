@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,28 +30,30 @@ const (
 type stage struct {
 	t       *testing.T
 	began   time.Time
-	skipped time.Duration // time that Go's timers have not seen, as after a suspend
 	answers chan guard.Answer
 	signals chan os.Signal
-	ended   []bool // what Ended was told
 	broken  chan error
-	alarm   *time.Timer
-	alarmAt time.Duration
 	rings   chan struct{}
 
-	start    func(*family) error // what happens at the start of the command
-	families []*family
+	mu      sync.Mutex
+	skipped time.Duration // time that Go's timers have not seen, as after a suspend
+	alarm   *time.Timer
+	alarmAt time.Duration
+	told    []bool // what Ended was told
+	started []*family
+	got     map[*family][]signal
 
-	code int
-	err  error
-	done chan struct{}
+	start func(*family) error // what happens at the start of the command
+	code  int
+	err   error
+	done  chan struct{}
 }
 
 // set makes a stage and runs the guard on it.
 func set(t *testing.T, change ...func(*guard.Config)) *stage {
 	s := &stage{
 		t: t, began: time.Now(), answers: make(chan guard.Answer), signals: make(chan os.Signal, 8), broken: make(chan error, 1),
-		done: make(chan struct{}), rings: make(chan struct{}, 1), start: func(*family) error { return nil },
+		done: make(chan struct{}), rings: make(chan struct{}, 1), got: map[*family][]signal{}, start: func(*family) error { return nil },
 	}
 	cfg := guard.Config{Leadership: s, Command: s, Signals: s.signals, Wait: guard.Forever, Clock: s.now, Alarm: s, Log: logr.Discard()}
 	for _, c := range change {
@@ -61,7 +64,7 @@ func set(t *testing.T, change ...func(*guard.Config)) *stage {
 		s.code, s.err = guard.Run(t.Context(), cfg)
 	}()
 	t.Cleanup(func() {
-		for _, f := range s.families {
+		for _, f := range s.families() {
 			f.exits(0)
 		}
 		<-s.done
@@ -69,15 +72,22 @@ func set(t *testing.T, change ...func(*guard.Config)) *stage {
 	return s
 }
 
-func (s *stage) now() time.Duration { return time.Since(s.began) + s.skipped }
+func (s *stage) now() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.began) + s.skipped
+}
 
 // Set implements guard.Alarm.
 func (s *stage) Set(at time.Duration) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
 	s.alarmAt = at
-	s.alarm = time.AfterFunc(at-s.now(), s.ring)
+	s.alarm = time.AfterFunc(at-now, s.ring)
 }
 
 func (s *stage) ring() {
@@ -92,8 +102,10 @@ func (s *stage) Rings() <-chan struct{} { return s.rings }
 
 // suspend is time that Go's timers do not see, and the alarm does.
 func (s *stage) suspend(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.skipped += d
-	if s.alarm != nil && s.now() >= s.alarmAt {
+	if s.alarm != nil && time.Since(s.began)+s.skipped >= s.alarmAt {
 		s.ring()
 	}
 }
@@ -114,8 +126,22 @@ func (s *stage) Follow(ctx context.Context, tell func(guard.Answer)) error {
 
 // Ended implements guard.Leadership.
 func (s *stage) Ended(_ context.Context, last bool) error {
-	s.ended = append(s.ended, last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, last)
 	return nil
+}
+
+func (s *stage) ended() []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.told)
+}
+
+func (s *stage) families() []*family {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.started)
 }
 
 // Start implements guard.Command.
@@ -127,7 +153,9 @@ func (s *stage) Start(env []string, allowed func() bool) (guard.Family, error) {
 	if !allowed() {
 		return nil, guard.ErrTooLate
 	}
-	s.families = append(s.families, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started = append(s.started, f)
 	return f, nil
 }
 
@@ -154,12 +182,12 @@ func standby(reason string) guard.Answer { return guard.Answer{Reason: reason} }
 // begun says that the leadership is active, and returns the command that starts.
 func (s *stage) begun(term string) *family {
 	s.t.Helper()
-	before := len(s.families)
+	before := len(s.families())
 	s.say(active(term))
-	if len(s.families) != before+1 {
-		s.t.Fatalf("%d commands were started, want one more than %d", len(s.families), before)
+	if len(s.families()) != before+1 {
+		s.t.Fatalf("%d commands were started, want one more than %d", len(s.families()), before)
 	}
-	return s.families[before]
+	return s.families()[before]
 }
 
 // pass lets time go by.
@@ -201,7 +229,6 @@ type family struct {
 	*stage
 	env        []string
 	obeys      bool // SIGTERM
-	got        []signal
 	main, gone chan struct{}
 	code       int
 }
@@ -216,7 +243,10 @@ func (f *family) Signal(sig syscall.Signal) {
 	if sig == syscall.SIGCONT {
 		return
 	}
-	f.got = append(f.got, signal{sig, f.now()})
+	now := f.now()
+	f.mu.Lock()
+	f.got[f] = append(f.got[f], signal{sig, now})
+	f.mu.Unlock()
 	if sig == syscall.SIGKILL || (sig == syscall.SIGTERM && f.obeys) {
 		f.leave(128 + int(sig))
 		f.finish()
@@ -258,9 +288,15 @@ func (f *family) exits(code int) {
 	synctest.Wait()
 }
 
+func (f *family) signals() []signal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got[f])
+}
+
 // at is when the command first got a signal; -1 if it has not.
 func (f *family) at(sig syscall.Signal) time.Duration {
-	for _, s := range f.got {
+	for _, s := range f.signals() {
 		if s.Signal == sig {
 			return s.at
 		}
@@ -269,7 +305,7 @@ func (f *family) at(sig syscall.Signal) time.Duration {
 }
 
 func (f *family) count(sig syscall.Signal) (n int) {
-	for _, s := range f.got {
+	for _, s := range f.signals() {
 		if s.Signal == sig {
 			n++
 		}
@@ -281,7 +317,7 @@ func (f *family) count(sig syscall.Signal) (n int) {
 func (f *family) wantAt(sig syscall.Signal, want time.Duration) {
 	f.t.Helper()
 	if got := f.at(sig); got < want || got > want+tick {
-		f.t.Errorf("%v at %v, want at %v (%v)", sig, got, want, f.got)
+		f.t.Errorf("%v at %v, want at %v (%v)", sig, got, want, f.signals())
 	}
 }
 
@@ -290,13 +326,13 @@ func TestACommandRunsWhileTheLeadershipIsActive(t *testing.T) {
 		s := set(t)
 		s.say(standby("held by shop/b"))
 		pass(time.Hour)
-		if len(s.families) != 0 {
+		if len(s.families()) != 0 {
 			t.Fatal("a command was started on a standby")
 		}
 		f := s.begun("one")
 		s.goOn("one", time.Hour)
-		if len(f.got) != 0 {
-			t.Errorf("got %v while active", f.got)
+		if len(f.signals()) != 0 {
+			t.Errorf("got %v while active", f.signals())
 		}
 		if !slices.Equal(f.env, []string{"PODLEASE_TERM=one", "PODLEASE_FENCING_TOKEN=42"}) {
 			t.Errorf("environment %q", f.env)
@@ -305,8 +341,8 @@ func TestACommandRunsWhileTheLeadershipIsActive(t *testing.T) {
 		if code, err := s.result(); code != 7 || err != nil {
 			t.Errorf("code %d, %v, want the command's", code, err)
 		}
-		if !slices.Equal(s.ended, []bool{true}) {
-			t.Errorf("the leadership was told %v, want that the last command has ended", s.ended)
+		if !slices.Equal(s.ended(), []bool{true}) {
+			t.Errorf("the leadership was told %v, want that the last command has ended", s.ended())
 		}
 	})
 }
@@ -325,8 +361,8 @@ func TestSilenceEndsTheCommandWhenTheLastAnswerRunsOut(t *testing.T) {
 		pass(time.Minute)
 		f.wantAt(syscall.SIGTERM, last+valid)
 		f.wantAt(syscall.SIGKILL, last+deadline-500*time.Millisecond)
-		if !slices.Equal(s.ended, []bool{false}) {
-			t.Errorf("the leadership was told %v", s.ended)
+		if !slices.Equal(s.ended(), []bool{false}) {
+			t.Errorf("the leadership was told %v", s.ended())
 		}
 	})
 }
@@ -366,13 +402,13 @@ func TestACommandThatObeysIsNotKilledAndStartsAgainWithTheNextTerm(t *testing.T)
 		s.say(standby("held by shop/b"))
 		pass(time.Minute)
 		if f.count(syscall.SIGTERM) != 1 || f.count(syscall.SIGKILL) != 0 {
-			t.Errorf("got %v, want one SIGTERM", f.got)
+			t.Errorf("got %v, want one SIGTERM", f.signals())
 		}
 		if s.begun("two").env[0] != "PODLEASE_TERM=two" {
 			t.Error("the second command has another term's name")
 		}
-		if !slices.Equal(s.ended, []bool{false}) {
-			t.Errorf("the leadership was told %v, want that one command has ended", s.ended)
+		if !slices.Equal(s.ended(), []bool{false}) {
+			t.Errorf("the leadership was told %v, want that one command has ended", s.ended())
 		}
 	})
 }
@@ -396,7 +432,7 @@ func TestAYesToAQuestionFromBeforeTheSuspendIsWorthNothing(t *testing.T) {
 		asked.Sent = s.now()
 		s.suspend(valid)
 		s.give(asked)
-		if len(s.families) != 0 {
+		if len(s.families()) != 0 {
 			t.Error("a command was started after its term")
 		}
 	})
@@ -410,7 +446,7 @@ func TestACommandIsNotStartedAfterItsTerm(t *testing.T) {
 			return nil
 		}
 		s.say(active("one"))
-		if len(s.families) != 0 {
+		if len(s.families()) != 0 {
 			t.Error("a command was started after its term")
 		}
 		s.start = func(*family) error { return nil }
@@ -439,10 +475,10 @@ func TestAnAnswerFromBeforeTheWaitStartsNothing(t *testing.T) {
 		s.say(standby("stepping down"))
 		f.exits(0)
 		s.give(stale)
-		if len(s.families) != 1 {
+		if len(s.families()) != 1 {
 			t.Error("the command was started again under a term that has ended")
 		}
-		if s.say(active("two")); len(s.families) != 2 {
+		if s.say(active("two")); len(s.families()) != 2 {
 			t.Error("the command was not started under the next term")
 		}
 	})
@@ -455,8 +491,8 @@ func TestALossIsNoSuccess(t *testing.T) {
 		s.say(standby("held by shop/b"))
 		f.exits(0) // it obeyed, and calls that a success
 		s.wantExit(guard.ExitLost, "lost")
-		if !slices.Equal(s.ended, []bool{true}) {
-			t.Errorf("the leadership was told %v", s.ended)
+		if !slices.Equal(s.ended(), []bool{true}) {
+			t.Errorf("the leadership was told %v", s.ended())
 		}
 	})
 }
@@ -483,7 +519,7 @@ func TestWhatACommandLeavesBehindIsEndedBeforeTheLeaseIsGivenUp(t *testing.T) {
 		synctest.Wait()
 		f.wantAt(syscall.SIGTERM, time.Second)
 		s.goOn("one", time.Second)
-		if len(s.ended) != 0 || closed(s.done) {
+		if len(s.ended()) != 0 || closed(s.done) {
 			t.Error("the lease was given up while something of the command ran")
 		}
 		s.goOn("one", 2*time.Second)
@@ -563,7 +599,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 			pass(time.Millisecond)
 		}
 		var got []syscall.Signal
-		for _, g := range f.got {
+		for _, g := range f.signals() {
 			got = append(got, g.Signal)
 		}
 		if !slices.Equal(got, []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGTERM}) {
@@ -595,7 +631,7 @@ func TestOneEndIsOneSIGTERM(t *testing.T) {
 					pass(10 * time.Millisecond)
 				}
 				if f.count(syscall.SIGTERM) != 1 {
-					t.Errorf("got %v, want one SIGTERM", f.got)
+					t.Errorf("got %v, want one SIGTERM", f.signals())
 				}
 				f.exits(5)
 				if code, err := s.result(); code != 5 || err != nil {
@@ -612,8 +648,8 @@ func TestACommandThatCannotBeStartedIsTheEnd(t *testing.T) {
 		s.start = func(*family) error { return &guard.Exit{Code: 126, Text: "exec format error"} }
 		s.say(active("one"))
 		s.wantExit(126, "exec format error")
-		if !slices.Equal(s.ended, []bool{true}) {
-			t.Errorf("the leadership was told %v: the lease is to be given up", s.ended)
+		if !slices.Equal(s.ended(), []bool{true}) {
+			t.Errorf("the leadership was told %v: the lease is to be given up", s.ended())
 		}
 	})
 }
@@ -635,7 +671,7 @@ func TestWithoutAStopBudgetThereIsNoWarning(t *testing.T) {
 		a := active("one")
 		a.StopBudget = 0
 		s.say(a)
-		f := s.families[0]
+		f := s.families()[0]
 		pass(time.Second)
 		s.say(standby("held by shop/b"))
 		pass(tick)
