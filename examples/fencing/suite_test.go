@@ -45,6 +45,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 func holder(program sidecartest.Program, name string, nodes []*redistest.Server) *sidecartest.Sidecar {
 	GinkgoHelper()
 	return program.Start(GinkgoTB(), sidecartest.Options{
-		Name: name, Lock: "orders", Redis: redistest.URLs(nodes), Args: []string{"--ttl=2s", "--node-timeout=200ms"},
+		Name: name, Lock: "orders", Redis: redistest.URLs(nodes), Args: []string{"--ttl=5s", "--node-timeout=500ms"},
 	})
 }
