@@ -14,6 +14,10 @@ PROGRAMS := $(notdir $(wildcard cmd/*))
 MODULES := . $(patsubst %/go.mod,%,$(filter-out hack/tools/go.mod,$(wildcard */*/go.mod)))
 SIMFOR ?= 1h
 SIMFIRST ?= $(shell date +%s)
+FAULTSFOR ?= 20m
+FAULTSSEED ?= $(shell date +%s)
+# Specs of faults wait most of the time, so several at once fit on two cores.
+FAULTS := go run github.com/onsi/ginkgo/v2/ginkgo --procs 3 --no-color --timeout 24h
 GOTESTSUM_FLAGS ?= --format pkgname --hide-summary skipped
 
 ##@ Use
@@ -67,6 +71,25 @@ sim: ## Simulate elections from 2000 seeds in virtual time, and break the rules 
 .PHONY: sim-long
 sim-long: ## Simulate elections from new seeds for SIMFOR (1h) of real time; a seed that fails prints how to replay it
 	go test -count 1 -timeout 0 ./test/sim -run 'TestSeeds$$' -v -args -sim.first=$(SIMFIRST) -sim.for=$(SIMFOR)
+
+.PHONY: faults
+faults: ## Let faults happen to real Redis servers and sidecars, one kind at a time and at random from fixed seeds
+	@hack/packages redis-server:redis-server
+	$(FAULTS) ./test/faults
+
+.PHONY: faults-long
+faults-long: ## The same at random from new seeds for FAULTSFOR (20m), and a holder that is frozen 200 times; figures go to build/faults.txt
+	@hack/packages redis-server:redis-server
+	@mkdir -p build
+	$(FAULTS) --focus "Many kinds of faults at random|frozen for two TTLs" ./test/faults -- \
+	  -faults.for=$(FAULTSFOR) -faults.seed=$(FAULTSSEED) -faults.seeds=0 -faults.rounds=200 -faults.counted=$(CURDIR)/build/faults.txt
+
+.PHONY: faults-broken
+faults-broken: ## The same with the quarantine off, until two candidates are active at once: within 10 minutes
+	@hack/packages redis-server:redis-server
+	@mkdir -p build
+	$(FAULTS) --focus "with the quarantine off" ./test/faults -- \
+	  -faults.broken=10m -faults.seed=$(FAULTSSEED) -faults.counted=$(CURDIR)/build/faults.txt
 
 .PHONY: model
 model: ## Follow all courses of small models of the lock's rules, with each rule and without it

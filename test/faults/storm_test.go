@@ -68,9 +68,11 @@ func (w *world) storm(ctx context.Context, seed uint64, length time.Duration, st
 // sizes are how many nodes a seed's storm has.
 var sizes = []int{3, 3, 3, 5, 3, 3, 3, 1}
 
-// count is how many seeds the flags ask for: healing takes a few seconds more.
+// count is how many seeds the flags ask for: each takes a few seconds more for healing, and
+// some run at once.
 func count() uint64 {
-	return *stormSeeds + uint64(*stormFor/(*stormLength+5*time.Second)) //nolint:gosec // not negative
+	suite, _ := GinkgoConfiguration()
+	return *stormSeeds + uint64(suite.ParallelTotal)*uint64(*stormFor/(*stormLength+6*time.Second)) //nolint:gosec // not negative
 }
 
 var _ = Describe("Many kinds of faults at random", func() {
