@@ -51,7 +51,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 
 // codeOf says what went wrong, in one line, and returns the exit code for it.
 func codeOf(err error, stderr io.Writer) int {
-	if code, ended := errors.AsType[commandEnded](err); ended {
+	if code, ended := errors.AsType[commandError](err); ended {
 		return int(code)
 	}
 	if err != nil {
@@ -60,14 +60,14 @@ func codeOf(err error, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// commandEnded is the exit code of somebody else's command, which has said itself
+// commandError is the exit code of somebody else's command, which has said itself
 // whatever there is to say.
-type commandEnded int
+type commandError int
 
-func (c commandEnded) Error() string { return fmt.Sprintf("the command ended with code %d", int(c)) }
+func (c commandError) Error() string { return fmt.Sprintf("the command ended with code %d", int(c)) }
 
 func exitCode(err error) int {
-	if exit, ok := errors.AsType[*guard.Exit](err); ok {
+	if exit, ok := errors.AsType[*guard.ExitError](err); ok {
 		return exit.Code
 	}
 	_, wrong := errors.AsType[*settings.Error](err)

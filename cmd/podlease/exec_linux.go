@@ -67,7 +67,7 @@ func runExec(ctx context.Context, call call, opt *execOptions) error {
 	if err != nil {
 		return err
 	}
-	return commandEnded(code)
+	return commandError(code)
 }
 
 // passedOn are the signals that people and programs send. Those that were ignored when we

@@ -105,7 +105,7 @@ func (o *probeOptions) check(ctx context.Context, call call) error {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if _, ended := errors.AsType[commandEnded](err); err == nil || ended {
+	if _, ended := errors.AsType[commandError](err); err == nil || ended {
 		return err
 	}
 	return fmt.Errorf("probe failed: %w", err)
@@ -117,7 +117,7 @@ func (o *probeOptions) ask(ctx context.Context, call call) error {
 	}
 	code, err := probe.RunCommand(ctx, o.command, call.env, call.stdout, call.stderr)
 	if err == nil && code != 0 {
-		return commandEnded(code)
+		return commandError(code)
 	}
 	return err
 }

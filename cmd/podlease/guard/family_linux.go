@@ -40,14 +40,14 @@ type Process struct {
 	current *family    // nil while no command runs
 }
 
-// NewProcess finds the program. The error is an *Exit with the code a shell would use.
+// NewProcess finds the program. The error is an *ExitError with the code a shell would use.
 func NewProcess(argv, env []string) (*Process, error) {
 	path, err := exec.LookPath(argv[0])
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return nil, &Exit{exitNotExecutable, err.Error()}
+		return nil, &ExitError{exitNotExecutable, err.Error()}
 	case err != nil:
-		return nil, &Exit{exitNotFound, err.Error()}
+		return nil, &ExitError{exitNotFound, err.Error()}
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of the command's processes: %w", err)
@@ -87,7 +87,7 @@ func (p *Process) Start(env []string, allowed func() bool) (Family, error) {
 			err = ErrTooLate
 			return
 		}
-		f.pid, err = syscall.ForkExec(p.path, p.argv, attr)
+		f.pid, err = syscall.ForkExec(p.path, p.argv, attr) //nolint:gosec // the command is what the user asks for
 	}
 	<-started
 	if err != nil {
@@ -102,7 +102,7 @@ func startError(path string, err error) error {
 	if errors.Is(err, ErrTooLate) {
 		return err
 	}
-	return &Exit{exitNotExecutable, fmt.Sprintf("start %s: %v", path, err)}
+	return &ExitError{exitNotExecutable, fmt.Sprintf("start %s: %v", path, err)}
 }
 
 // without leaves out variables that say nothing of this command.

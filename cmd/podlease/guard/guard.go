@@ -113,13 +113,13 @@ type Alarm interface {
 // ErrTooLate says that the leadership was over before the command was started.
 var ErrTooLate = errors.New("the leadership ended before the command was started")
 
-// Exit is an end of the guard's own making.
-type Exit struct {
+// ExitError is an end of the guard's own making.
+type ExitError struct {
 	Code int
 	Text string
 }
 
-func (e *Exit) Error() string { return e.Text }
+func (e *ExitError) Error() string { return e.Text }
 
 // Config says what to guard.
 type Config struct {
@@ -149,7 +149,7 @@ type guard struct {
 }
 
 // Run waits for the lease, runs the command while it is held, and returns the command's
-// exit code. Its errors are *Exit, those of Command.Start and of Leadership.Follow.
+// exit code. Its errors are *ExitError, those of Command.Start and of Leadership.Follow.
 func Run(ctx context.Context, cfg Config) (int, error) {
 	g := &guard{Config: cfg, answers: make(chan Answer), broken: make(chan error, 1)}
 	ctx, stop := context.WithCancel(ctx)
@@ -182,7 +182,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 		case !lost || g.asked:
 			return code, nil
 		case last:
-			return 0, &Exit{ExitLost, "the lease was lost while the command ran"}
+			return 0, &ExitError{ExitLost, "the lease was lost while the command ran"}
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (g *guard) await(ctx context.Context) (Answer, error) {
 			}
 		case sig := <-g.Signals:
 			if n, ends := ending(sig); ends {
-				return Answer{}, &Exit{128 + n, fmt.Sprintf("ended by signal %q while waiting for the lease", sig)}
+				return Answer{}, &ExitError{128 + n, fmt.Sprintf("ended by signal %q while waiting for the lease", sig)}
 			}
 		case err := <-g.broken:
 			return Answer{}, err
@@ -331,5 +331,5 @@ func (w *waiting) giveUp() error {
 		code = 1
 	}
 	waited := (w.Clock() - w.began).Round(time.Millisecond)
-	return &Exit{code, fmt.Sprintf("gave up waiting for the lease after %v: %s", waited, w.why())}
+	return &ExitError{code, fmt.Sprintf("gave up waiting for the lease after %v: %s", waited, w.why())}
 }

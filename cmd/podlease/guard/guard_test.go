@@ -211,7 +211,7 @@ func (s *stage) result() (int, error) {
 func (s *stage) wantExit(code int, says string) {
 	s.t.Helper()
 	_, err := s.result()
-	exit, ok := errors.AsType[*guard.Exit](err)
+	exit, ok := errors.AsType[*guard.ExitError](err)
 	if !ok || exit.Code != code || !strings.Contains(exit.Text, says) {
 		s.t.Errorf("ended with %v, want code %d and %q", err, code, says)
 	}
@@ -645,7 +645,7 @@ func TestOneEndIsOneSIGTERM(t *testing.T) {
 func TestACommandThatCannotBeStartedIsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t)
-		s.start = func(*family) error { return &guard.Exit{Code: 126, Text: "exec format error"} }
+		s.start = func(*family) error { return &guard.ExitError{Code: 126, Text: "exec format error"} }
 		s.say(active("one"))
 		s.wantExit(126, "exec format error")
 		if !slices.Equal(s.ended(), []bool{true}) {

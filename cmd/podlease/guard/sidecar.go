@@ -118,7 +118,7 @@ func (s *Sidecar) get(ctx context.Context, path string) (*http.Response, error) 
 		return nil, fmt.Errorf("no answer from the sidecar at %s: %w", s.URL, cause(err))
 	}
 	if resp.StatusCode != http.StatusOK {
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		return nil, fmt.Errorf("the sidecar at %s answered %s", s.URL, resp.Status)
 	}
 	return resp, nil

@@ -72,7 +72,7 @@ const serving = 1
 // the kind of what follows.
 const (
 	fieldString = 1<<3 | 2
-	fieldEnum   = 1<<3 | 0
+	fieldEnum   = 1 << 3
 	frameHeader = 5 // one byte for compression, four for the length
 )
 
