@@ -60,6 +60,10 @@ func (i *injector) wrapCommand() {
 	i.app.ReadinessProbe = wrapProbe(i.app, i.app.ReadinessProbe)
 	i.app.StartupProbe = wrapProbe(i.app, i.app.StartupProbe)
 	i.mountTool()
+	if l := i.app.Lifecycle; l != nil && l.PostStart != nil {
+		i.warnings = append(i.warnings, fmt.Sprintf("%s: %q with a postStart hook of container %s: it runs when the container starts, on a standby before its command does; one that fails ends the container",
+			annotations.OnLoss, annotations.OnLossExec, i.app.Name))
+	}
 	i.reason("command of container %s runs under podlease exec", i.app.Name)
 }
 

@@ -306,6 +306,14 @@ func TestOnLossExec(t *testing.T) {
 	}
 }
 
+func TestOnLossExecWarnsOfHooksThatRunBeforeTheCommand(t *testing.T) {
+	p := pod("on-loss", "exec")
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/warm-up"}}}}
+	if r := inject(t, p); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "postStart") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
 func TestOnLossExecRefusals(t *testing.T) {
 	p := pod("on-loss", "exec")
 	p.Spec.Containers[0].Command = nil
