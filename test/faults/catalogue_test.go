@@ -106,7 +106,7 @@ func (w *world) replicaOf() string {
 // promote makes a replica a master, and cuts connections as fail-over does; who connects
 // again sees what it was. It is of no use again until it has restarted.
 func (w *world) promote(n *redistest.Server) {
-	w.order(n, dismiss, "REPLICAOF NO ONE")
+	w.orderAtOnce(n, dismiss, "REPLICAOF NO ONE")
 	w.later(w.TTL, "promoted replica", func() { n.Restart(true) })
 }
 
@@ -139,8 +139,8 @@ func networkFaults() []fault {
 		linked("replies are lost", 4, func(_ *world, _ aim, l *link.Link) { l.CutWay(link.Replies) }, breaks),
 		linked("connections are half-open", 3, func(_ *world, _ aim, l *link.Link) { l.Abandon() }, mend),
 		linked("connections break", 3, func(_ *world, _ aim, l *link.Link) { l.Break() }, mend),
-		{"a candidate is cut off", 4, func(w *world, a aim) func() { return all(w.links(w.at(a)), (*link.Link).Cut, mend) }},
-		{"a candidate hears nothing", 4, func(w *world, a aim) func() {
+		{"a candidate is cut off", 7, func(w *world, a aim) func() { return all(w.links(w.at(a)), (*link.Link).Cut, mend) }},
+		{"a candidate hears nothing", 7, func(w *world, a aim) func() {
 			return all(w.links(w.at(a)), func(l *link.Link) { l.CutWay(link.Replies) }, breaks)
 		}},
 		{"a node is cut off", 2, func(w *world, a aim) func() {
@@ -177,7 +177,7 @@ func processFaults() []fault {
 			_ = s.Freeze() // an error says that it has ended
 			return func() { _ = s.Thaw() }
 		}},
-		{"a candidate freezes for more than a TTL", 4, func(w *world, a aim) func() {
+		{"a candidate freezes for more than a TTL", 7, func(w *world, a aim) func() {
 			s := w.at(a).current()
 			if s == nil {
 				return nil
@@ -185,7 +185,7 @@ func processFaults() []fault {
 			_ = s.Freeze()
 			return func() { w.later(w.TTL, "freeze", func() { _ = s.Thaw() }) }
 		}},
-		{"a candidate freezes in the middle of a round", 6, func(w *world, a aim) func() {
+		{"a candidate freezes in the middle of a round", 8, func(w *world, a aim) func() {
 			p := w.at(a)
 			s, links := p.current(), w.links(p)
 			if s == nil {
@@ -197,12 +197,12 @@ func processFaults() []fault {
 				_ = s.Thaw()
 			}
 		}},
-		{"a candidate is killed", 5, func(w *world, a aim) func() {
+		{"a candidate is killed", 8, func(w *world, a aim) func() {
 			p := w.at(a)
 			w.crash(p)
 			return func() { w.boot(p) }
 		}},
-		{"a candidate is told to end", 2, func(w *world, a aim) func() {
+		{"a candidate is told to end", 4, func(w *world, a aim) func() {
 			p := w.at(a)
 			s := p.current()
 			if s == nil {

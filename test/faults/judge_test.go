@@ -32,7 +32,7 @@ func (w *world) expectElection(ctx context.Context) time.Duration {
 		for _, run := range w.Recorder.Active() {
 			if run.Answers >= 20 {
 				w.log.add("-- %s is active", run.Who)
-				return run.First.Received - began
+				return max(run.First.Received-began, 0)
 			}
 		}
 		idle(ctx, boottime.Now()+nap)

@@ -66,7 +66,7 @@ func newNemesis(seed uint64, set settings) *nemesis {
 // schedule is what happens in a storm of that length.
 func (n *nemesis) schedule(length time.Duration) (all []strike) {
 	for at := time.Duration(0); at < length; {
-		s := strike{after: n.span(n.set.ttl), fault: n.draw(), aim: n.aim(), lasts: n.span(3 * n.set.ttl / 2)}
+		s := strike{after: n.span(2 * n.set.ttl / 3), fault: n.draw(), aim: n.aim(), lasts: n.span(3 * n.set.ttl / 2)}
 		at += s.after
 		all = append(all, s)
 	}
@@ -79,7 +79,7 @@ func (n *nemesis) span(limit time.Duration) time.Duration {
 
 func (n *nemesis) aim() aim {
 	a := aim{node: n.rng.IntN(n.set.nodes), place: n.rng.IntN(n.set.candidates), part: n.rng.Float64()}
-	if n.rng.IntN(2) == 0 {
+	if n.rng.IntN(3) > 0 {
 		a.place = atHolder
 	}
 	return a

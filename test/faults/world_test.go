@@ -206,12 +206,29 @@ func idle(ctx context.Context, until time.Duration) {
 	}
 }
 
-// order has a node's administrator give commands, as one transaction. A node that does not
-// answer in time may still obey later.
+// order has a node's administrator give commands. A node that does not answer in time may
+// still obey later.
 func (w *world) order(n *redistest.Server, commands ...string) {
+	w.give(n, n.Client().Pipelined, commands)
+}
+
+// orderAtOnce is order in one transaction, which a node that is out of memory refuses.
+func (w *world) orderAtOnce(n *redistest.Server, commands ...string) {
+	w.give(n, n.Client().TxPipelined, commands)
+}
+
+type pipeline func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)
+
+func (w *world) give(n *redistest.Server, through pipeline, commands []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	_, err := n.Client().TxPipelined(ctx, func(p redis.Pipeliner) error {
+	if err := give(ctx, through, commands); err != nil {
+		w.log.add("   %s: %s: %v", n.Addr(), strings.Join(commands, "; "), err)
+	}
+}
+
+func give(ctx context.Context, through pipeline, commands []string) error {
+	_, err := through(ctx, func(p redis.Pipeliner) error {
 		for _, c := range commands {
 			var args []any
 			for word := range strings.FieldsSeq(c) {
@@ -221,9 +238,7 @@ func (w *world) order(n *redistest.Server, commands ...string) {
 		}
 		return nil
 	})
-	if err != nil {
-		w.log.add("   %s: %s: %v", n.Addr(), strings.Join(commands, "; "), err)
-	}
+	return err
 }
 
 // up reports whether a node's process runs, be it frozen or not.
@@ -252,10 +267,7 @@ func (w *world) heal() {
 	for _, n := range w.Nodes {
 		n.Thaw()
 		revive(n)
-		w.order(n, "CONFIG SET maxmemory 0 maxmemory-policy noeviction", restoreUser)
-		if w.demoted(n) {
-			n.Restart(true)
-		}
+		w.restore(n)
 	}
 	for _, p := range w.places {
 		if s := p.current(); s != nil {
@@ -269,10 +281,20 @@ func (w *world) heal() {
 	}
 }
 
-// demoted reports whether a node is or was a replica.
-func (w *world) demoted(n *redistest.Server) bool {
+// restore undoes whatever an administrator may have done to a node.
+func (w *world) restore(n *redistest.Server) {
+	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(context.Background(), behaviour.Patience)
 	defer cancel()
+	if demoted(ctx, n) {
+		n.Restart(true)
+	}
+	Expect(give(ctx, n.Client().Pipelined, []string{"CONFIG SET maxmemory 0 maxmemory-policy noeviction", restoreUser})).To(Succeed())
+}
+
+// demoted reports whether a node is or was a replica.
+func demoted(ctx context.Context, n *redistest.Server) bool {
+	GinkgoHelper()
 	info, err := n.Client().InfoMap(ctx, "replication").Result()
 	Expect(err).NotTo(HaveOccurred())
 	r := info["Replication"]
