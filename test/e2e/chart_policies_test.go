@@ -99,10 +99,7 @@ func specsOfPolicies(shop workload) {
 		Expect(err).NotTo(HaveOccurred())
 
 		By("a Job")
-		_, err = client.BatchV1().Jobs(shop.namespace).Create(ctx, &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: once.name, Labels: map[string]string{"app": once.name}}, Spec: batchv1.JobSpec{Template: once.ending()},
-		}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		once.job(ctx, batchv1.JobSpec{Template: once.ending()})
 		once.completed(ctx, 1)
 
 		By("a rollout")

@@ -59,6 +59,11 @@ var _ = Describe("The chart", Ordered, ContinueOnFailure, func() {
 
 	Describe("once that is so,", func() {
 		BeforeEach(func(ctx context.Context) { shop.settled(ctx, 3) }, NodeTimeout(patience))
+
+		It("passes its own test", smoke, func(ctx context.Context) {
+			Expect(helm(ctx, "test", "podlease", "--timeout=2m")).To(MatchRegexp(`Phase: +Succeeded`))
+		}, SpecTimeout(2*patience))
+
 		specsOfAdmission(shop, &untouched)
 		specsOfPolicies(shop)
 		specsOfWorkloads()

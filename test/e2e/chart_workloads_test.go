@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"net"
 	"strconv"
 	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -98,6 +100,82 @@ func specsOfWorkloads() {
 		v.expectOneLabel()
 	}, SpecTimeout(2*patience))
 
+	It("a Deployment with fencing: kubernetes has tokens from a Lease object", func(ctx context.Context) {
+		w := workload{ns, "counted"}
+		w.deploy(ctx, 2, "inject", "true", "fencing", "kubernetes")
+		v, from := watched(ctx, w, 2)
+		expectCounted := func(run recorder.Run) {
+			GinkgoHelper()
+			leases, err := client.CoordinationV1().Leases(ns).List(ctx, metav1.ListOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(leases.Items).To(HaveLen(1))
+			Expect(leases.Items[0].Annotations).To(ContainElement(strconv.FormatUint(run.Token, 10)))
+		}
+		expectCounted(from)
+		w.kubectl(ctx, "annotate", "pod", from.Who, "podlease.io/step-down=now")
+		to := v.active(ctx, from.Who)
+		Expect(to.Token).To(BeNumerically(">", from.Token))
+		expectCounted(to)
+		v.agreed(ctx, to)
+		v.expectOneLabel()
+	}, SpecTimeout(2*patience))
+
+	Describe("with on-loss: exec", func() {
+		It("the app of a Deployment runs in the active Pod only", func(ctx context.Context) {
+			w := workload{ns, "executed"}
+			w.deploy(ctx, 2, "inject", "true", "on-loss", "exec")
+			v, from := watched(ctx, w, 2)
+			w.rolledOut(ctx, "deployment")
+			onlyActiveAnswers := func(run recorder.Run) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					pods, err := w.pods(ctx)
+					g.Expect(err).NotTo(HaveOccurred())
+					for i := range pods {
+						g.Expect(answers(ctx, &pods[i])).To(Equal(pods[i].Name == run.Who), pods[i].Name)
+					}
+				}).WithContext(ctx).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
+			}
+			onlyActiveAnswers(from)
+			start := boottime.Now()
+			w.steal(ctx, 15*time.Second)
+			pod := v.pod(from.Who)
+			Eventually(func() bool { return answers(ctx, pod) }).WithContext(ctx).WithTimeout(patience).WithPolling(10 * time.Millisecond).Should(BeFalse())
+			report("app ended after the lease was given to somebody else", "%v", (boottime.Now() - start).Round(time.Millisecond))
+			to := v.after(ctx, from)
+			onlyActiveAnswers(to)
+			v.agreed(ctx, to)
+			pods, err := w.pods(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			for _, pod := range pods {
+				Expect(pod.Status.ContainerStatuses).To(HaveEach(HaveField("RestartCount", BeZero())), "the container was started anew")
+			}
+			v.expectOneLabel()
+		}, SpecTimeout(2*patience))
+
+		It("the Pods of a Job all get their turn, and one that will not wait says so", func(ctx context.Context) {
+			w, hasty := workload{ns, "sums"}, workload{ns, "hasty"}
+			start := boottime.Now()
+			w.job(ctx, batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(3)), Template: w.ending("inject", "true", "on-loss", "exec")})
+			w.completed(ctx, 3)
+			report("three Pods of a Job", "%v", (boottime.Now() - start).Round(time.Millisecond))
+
+			held := workload{ns, "held"}
+			held.deploy(ctx, 1, "inject", "true")
+			held.settled(ctx, 1)
+			hasty.job(ctx, batchv1.JobSpec{BackoffLimit: new(int32(0)), Template: hasty.ending("inject", "true", "on-loss", "exec", "wait", "0s", "lock", held.String())})
+			Eventually(func(g Gomega) {
+				pods, err := hasty.pods(ctx)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(pods).To(HaveLen(1))
+				g.Expect(pods[0].Status.ContainerStatuses).To(HaveLen(1))
+				end := pods[0].Status.ContainerStatuses[0].State.Terminated
+				g.Expect(end).NotTo(BeNil())
+				g.Expect(end.ExitCode).To(BeEquivalentTo(75))
+			}).WithContext(ctx).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
+		}, SpecTimeout(3*patience))
+	})
+
 	Describe("with on-loss: restart", func() {
 		restarted := func(ctx context.Context, lose func(w workload, holder recorder.Run) time.Duration) {
 			GinkgoHelper()
@@ -145,6 +223,25 @@ func specsOfWorkloads() {
 			})
 		}, SpecTimeout(2*patience))
 	})
+}
+
+// answers tells whether a Pod's app serves.
+func answers(ctx context.Context, pod *corev1.Pod) bool {
+	conn, err := dialIn(cluster.network(pod.Spec.NodeName), net.JoinHostPort(pod.Status.PodIP, "8080"))(ctx)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// job makes a Job of the workload's name.
+func (w workload) job(ctx context.Context, spec batchv1.JobSpec) {
+	GinkgoHelper()
+	_, err := client.BatchV1().Jobs(w.namespace).Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: w.name, Labels: map[string]string{"app": w.name}}, Spec: spec,
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
 }
 
 // updated restarts a StatefulSet and waits until all its Pods are of the new revision.

@@ -99,7 +99,7 @@ func (w workload) template(pairs ...string) corev1.PodTemplateSpec {
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
-				Name: "app", Image: sampleApp,
+				Name: "app", Image: sampleApp, Command: []string{"/sample-app"},
 				Ports:           []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
 				ReadinessProbe:  &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}}},
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
