@@ -251,13 +251,10 @@ func (c *Contest) delayLocked() time.Duration {
 // identity. That one died without a word, so others go first: what killed it may not be
 // over. It needs c.mu.
 func (c *Contest) defers(s sight) {
-	info, ok := ParseToken(s.owner)
-	switch {
-	case !ok:
-	case info.Identity == c.locker.info.Identity:
+	// One who has not got the lease yet but is on the way shows at some nodes: that ends
+	// nothing.
+	if info, ok := ParseToken(s.owner); ok && info.Identity == c.locker.info.Identity {
 		c.after = s.freeAt + c.locker.opt.TTL/20
-	default:
-		c.after = 0
 	}
 }
 
