@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
@@ -206,6 +207,32 @@ var _ = Describe("With the controller down", Serial, Ordered, func() {
 			g.Expect(list.Items).NotTo(ContainElement(HaveField("Regarding.Name", whole.Name)))
 		}).Should(Succeed())
 		Expect(admin.CoreV1().Pods(ns).Delete(ctx, slipped.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})).To(Succeed())
+	})
+})
+
+var _ = Describe("After a list of Redis nodes has jumped", Serial, func() {
+	It("reports Pods that run with the old one", func(ctx SpecContext) {
+		ns := namespace(ctx)
+		old := admitted(ctx, ns, pod())
+		one := func(n int) string {
+			return fmt.Sprintf("%q,", fmt.Sprintf("podlease-redis-default-%d.podlease-redis-default.podlease-system.svc:6379", n))
+		}
+		for _, r := range replicas {
+			if r.process.Ended() == nil {
+				r.stop()
+			}
+		}
+		r := startReplica(ctx, "--config="+controllerConfig(one(0), "", one(1), ""))
+		reported := func(g Gomega, ctx context.Context) []eventsv1.Event {
+			list, err := admin.EventsV1().Events(ns).List(ctx, metav1.ListOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			return list.Items
+		}
+		Eventually(reported).WithContext(ctx).Should(ContainElement(And(HaveField("Reason", "NodeListJump"), HaveField("Regarding.Name", old.Name))))
+		Expect(metric(ctx, "podlease_node_list_jump_pods")).To(BeNumerically(">", 0))
+		r.stop()
+		startReplica(ctx)
+		startReplica(ctx)
 	})
 })
 

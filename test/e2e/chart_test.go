@@ -71,8 +71,24 @@ var _ = Describe("The chart", Ordered, ContinueOnFailure, func() {
 	})
 })
 
-// specsOfChange come last: the second one removes the release.
+// specsOfChange come last: they remove the release.
 func specsOfChange(shop workload) {
+	It("costs no running workload a term when it is uninstalled and installed again", func(ctx context.Context) {
+		v := shop.watch(ctx)
+		run := v.active(ctx)
+		helm(ctx, "uninstall", "podlease", "--wait")
+		release(ctx)
+		rolledOut(ctx, controller)
+		start := boottime.Now()
+		later := workload{shop.namespace, "later"}
+		DeferCleanup(func(ctx context.Context) { later.kubectl(ctx, "delete", "deployment", later.name) })
+		later.deploy(ctx, 1, "inject", "true")
+		later.settled(ctx, 1)
+		report("first Pod of a new workload active after the second installation", "%v", (boottime.Now() - start).Round(time.Millisecond))
+		v.expectSameTerm(run)
+		v.expectOneLabel()
+	}, SpecTimeout(2*patience))
+
 	It("costs no running workload a term when it is upgraded, and when controller and Redis nodes are restarted", func(ctx context.Context) {
 		v := shop.watch(ctx)
 		run := v.active(ctx)
