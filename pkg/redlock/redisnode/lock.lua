@@ -5,8 +5,9 @@
 -- KEYS: the lock; the counter of fencing tokens, or none.
 -- ARGV: operation, token, TTL in ms, whether an absent key may be set, the time
 -- after which it may not, proposed fencing token, channel, notice.
--- The answer is {outcome, time, counter, owner, PTTL, who}, or
--- {0, which key, error} when nothing was done. Numbers go to Redis by
+-- The answer is {outcome, time, counter, owner, PTTL, who}, where a release has
+-- why its notice was refused instead of an owner, or {0, which key, error} when
+-- nothing was done. Numbers go to Redis by
 -- string.format, as Lua's tostring loses digits above 10^15.
 --
 -- Each lock pays for every line at each renewal on every node, so there are no
@@ -18,8 +19,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 if op == 'announce' then
-  redis.pcall('PUBLISH', ARGV[7], ARGV[8])
-  return {7, now, 0, '', 0, who}
+  local published = redis.pcall('PUBLISH', ARGV[7], ARGV[8])
+  return {7, now, 0, type(published) == 'table' and published.err or '', 0, who}
 end
 
 local owner = redis.pcall('GET', lock)
@@ -30,8 +31,8 @@ if op == 'release' then
   local deleted = redis.pcall('DEL', lock)
   if type(deleted) == 'table' then return {0, lock, deleted.err} end
   -- The notice only hurries others up: that it is forbidden changes nothing.
-  if ARGV[8] ~= '' then redis.pcall('PUBLISH', ARGV[7], ARGV[8]) end
-  return {6, now, 0, '', 0, who}
+  local published = ARGV[8] ~= '' and redis.pcall('PUBLISH', ARGV[7], ARGV[8])
+  return {6, now, 0, type(published) == 'table' and published.err or '', 0, who}
 end
 
 local stored, unusable = 0, nil -- why the counter cannot be used

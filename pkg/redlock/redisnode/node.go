@@ -79,7 +79,10 @@ type Node struct {
 	wake    chan struct{}
 	lost    chan lostSession
 	stopped chan struct{}
-	refused redlock.ErrorKind // the refusal that was logged; who reads the answers owns it
+
+	// Who reads the answers owns these.
+	refused redlock.ErrorKind // the refusal that was logged
+	mute    bool              // it was logged that notices are forbidden
 
 	mu      sync.Mutex
 	session *session  // nil while there is no connection

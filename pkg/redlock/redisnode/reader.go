@@ -115,9 +115,24 @@ func (n *Node) reply(m *message, v any, err error) error {
 		m.call.done(redlock.Reply{}, failed)
 		return n.refusal(failed, err)
 	}
+	if reply.Outcome == redlock.Released || reply.Outcome == redlock.Gone {
+		n.unheard(reply.Owner)
+		reply.Owner = ""
+	}
 	m.call.done(reply, nil)
 	n.granted(&m.call, reply)
 	return nil
+}
+
+// unheard logs once that notices may not be published: nobody would miss them, but each
+// hand-over would wait until the next holder looks by itself.
+func (n *Node) unheard(reason string) {
+	if reason == "" || n.mute {
+		return
+	}
+	n.mute = true
+	_, hint := replyKind(reason)
+	n.cfg.Log.Info("release notices may not be published: hand-overs will be slow", "node", n.Name(), "reason", reason, "hint", hint)
 }
 
 // refusal logs once why the node does not vote although it answers. It returns an error

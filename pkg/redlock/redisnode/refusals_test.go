@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+
 	"github.com/podlease/podlease/pkg/redlock"
 	"github.com/podlease/podlease/pkg/redlock/redisnode"
 	"github.com/podlease/podlease/test/redistest"
@@ -93,12 +95,27 @@ var _ = Describe("access control", func() {
 		Expect(ask(node, probe()).RunID).To(And(HavePrefix("connection-"), Not(Equal(first.RunID))))
 	})
 
-	It("lets a release stand whose notice is forbidden", func() {
+	It("lets a release stand whose notice is forbidden, and says so once", func() {
 		server := redistest.Start(GinkgoTB(), redistest.WithUser("lease", "secret", minimal+" -publish"))
-		node := open(redisnode.Config{Address: server.Addr(), Credentials: credentials("lease", "secret")})
-		ask(node, take("a"))
-		Expect(ask(node, release("a")).Outcome).To(Equal(redlock.Released))
+		log := make(chan string, 100)
+		node := open(redisnode.Config{Address: server.Addr(), Credentials: credentials("lease", "secret"),
+			Log: funcr.New(func(_, args string) { log <- args }, funcr.Options{})})
+		for range 3 {
+			ask(node, take("a"))
+			reply := ask(node, release("a"))
+			Expect(reply.Outcome).To(Equal(redlock.Released))
+			Expect(reply.Owner).To(BeEmpty())
+		}
 		Expect(server.Client().Exists(ctx, keys.Lock).Val()).To(BeZero())
+		Expect(node.Close()).To(Succeed())
+		close(log)
+		var told []string
+		for line := range log {
+			if strings.Contains(line, "release notices may not be published") {
+				told = append(told, line)
+			}
+		}
+		Expect(told).To(HaveExactElements(And(ContainSubstring("publish"), ContainSubstring("give the user the commands"))))
 	})
 
 	DescribeTable("forbids", func(rules string, req redlock.Request, text string) {
