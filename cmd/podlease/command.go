@@ -41,7 +41,7 @@ type call struct {
 }
 
 func commands() []command {
-	return []command{demoCommand(), execCommand(), installCommand(), versionCommand()}
+	return []command{demoCommand(), doctorCommand(), execCommand(), installCommand(), statusCommand(), stepDownCommand(), versionCommand()}
 }
 
 // run executes one command line and returns the exit code.
@@ -60,8 +60,8 @@ func codeOf(err error, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// commandError is the exit code of somebody else's command, which has said itself
-// whatever there is to say.
+// commandError is an exit code of which everything has been said already: that of somebody
+// else's command, or a verdict.
 type commandError int
 
 func (c commandError) Error() string { return fmt.Sprintf("the command ended with code %d", int(c)) }

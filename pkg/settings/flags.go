@@ -28,6 +28,8 @@ var (
 // Flag describes one flag to people.
 type Flag struct {
 	Name string
+	// Short is a letter that stands for the name, or empty.
+	Short string
 	// Usage is what it does, as half a sentence.
 	Usage string
 	// Allowed completes "want …" in the message about a wrong value.
@@ -70,7 +72,7 @@ const versionFlag = "version"
 
 // String adds a flag with a text.
 func (f *Flags) String(p *string, def string, flag Flag) {
-	f.set.StringVar(p, flag.Name, def, flag.Usage)
+	f.set.StringVarP(p, flag.Name, flag.Short, def, flag.Usage)
 	f.describe(flag)
 }
 
@@ -89,7 +91,7 @@ func (f *Flags) Int(p *int, def int, flag Flag) {
 // Bool adds a switch.
 func (f *Flags) Bool(p *bool, def bool, flag Flag) {
 	flag.Allowed = "true or false"
-	f.set.BoolVar(p, flag.Name, def, flag.Usage)
+	f.set.BoolVarP(p, flag.Name, flag.Short, def, flag.Usage)
 	f.describe(flag)
 }
 
@@ -120,7 +122,7 @@ func (f *Flags) Dash() int { return f.set.ArgsLenAtDash() }
 func (f *Flags) Enum(p *string, def string, words []string, flag Flag) {
 	*p = def
 	flag.Allowed = oneOf(words)
-	f.set.Var(&enum{value: p, words: words}, flag.Name, flag.Usage)
+	f.set.VarP(&enum{value: p, words: words}, flag.Name, flag.Short, flag.Usage)
 	f.describe(flag)
 }
 

@@ -13,7 +13,7 @@ func (f *Flags) WriteHelp(w io.Writer) {
 		if flag.Hidden || flag.Name == versionFlag {
 			return
 		}
-		fmt.Fprintf(w, "  --%s %s\n        %s\n", flag.Name, kind(flag), flag.Usage)
+		fmt.Fprintf(w, "  %s--%s %s\n        %s\n", short(flag), flag.Name, kind(flag), flag.Usage)
 		if allowed := f.allowed[flag.Name]; allowed != "" && flag.Value.Type() != "bool" {
 			fmt.Fprintf(w, "        allowed: %s\n", allowed)
 		}
@@ -21,6 +21,13 @@ func (f *Flags) WriteHelp(w io.Writer) {
 	})
 	fmt.Fprintf(w, "  --%s\n        print the version and exit\n  -h, --help\n        print this and exit\n", versionFlag)
 	fmt.Fprint(w, "\nA flag wins over its environment variable. An empty variable counts as not set.\n")
+}
+
+func short(flag *pflag.Flag) string {
+	if flag.Shorthand == "" {
+		return ""
+	}
+	return "-" + flag.Shorthand + ", "
 }
 
 func kind(flag *pflag.Flag) string {
