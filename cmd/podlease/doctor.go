@@ -72,8 +72,9 @@ func exitOf(v survey.Verdict) error {
 		return commandError(exitUnfit)
 	case survey.Warning:
 		return commandError(exitWarnings)
+	default:
+		return nil
 	}
-	return nil
 }
 
 func writeDiagnosis(w io.Writer, output string, d survey.Diagnosis) error {
