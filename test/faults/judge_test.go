@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/podlease/podlease/pkg/boottime"
+	"github.com/podlease/podlease/test/behaviour"
 	"github.com/podlease/podlease/test/recorder"
 	"github.com/podlease/podlease/test/redistest"
 
@@ -74,6 +75,7 @@ func (w *world) expectNothingLeft(ctx context.Context) {
 	}
 	for _, n := range w.Nodes {
 		Eventually(func() ([]string, error) { return n.Client().Keys(ctx, "*").Result() }).WithContext(ctx).
+			WithTimeout(behaviour.Patience).
 			Should(Or(BeEmpty(), Equal([]string{fenceKey})), "keys on "+n.Addr())
 		Eventually(func() int { return w.connections(ctx, n) }).WithContext(ctx).Should(BeZero())
 	}

@@ -72,7 +72,7 @@ var sizes = []int{3, 3, 3, 5, 3, 3, 3, 1}
 // some run at once.
 func count() uint64 {
 	suite, _ := GinkgoConfiguration()
-	return *stormSeeds + uint64(suite.ParallelTotal)*uint64(*stormFor/(*stormLength+6*time.Second)) //nolint:gosec // not negative
+	return *stormSeeds + uint64(suite.ParallelTotal)*uint64(*stormFor/(*stormLength+6*time.Second))
 }
 
 var _ = Describe("Many kinds of faults at random", func() {

@@ -34,8 +34,7 @@ const (
 type settings struct {
 	nodes, candidates int
 	ttl, quarantine   time.Duration
-	args, env         []string // of the sidecars
-	unchecked         bool     // storage does not compare tokens
+	unchecked         bool // storage does not compare tokens
 }
 
 // timings give single requests as much time as is allowed, since the machine that runs
@@ -91,13 +90,13 @@ func newWorld(set settings) *world {
 	w := &world{
 		set: set, log: &timeline{start: boottime.Now()},
 		Field: &behaviour.Field{
-			Program: program, Lock: lock, TTL: set.ttl, Linked: true, Every: 3 * time.Millisecond, Env: set.env,
+			Program: program, Lock: lock, TTL: set.ttl, Linked: true, Every: 3 * time.Millisecond,
 			Nodes: redistest.Cluster(GinkgoTB(), set.nodes, redistest.WithUser(user, password, redistest.MinimalRights)),
-			Args:  append(append(set.timings(), "--username="+user, "--password-file="+file), set.args...),
+			Args:  append(set.timings(), "--username="+user, "--password-file="+file),
 		},
 	}
 	DeferCleanup(w.tell)
-	w.Field.Start(0)
+	w.Start(0)
 	for i := range set.candidates {
 		p := &place{identity: string(rune('a' + i))}
 		p.put(w.AddAs(p.identity))
