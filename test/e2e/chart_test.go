@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +91,7 @@ func specsOfChange(shop workload) {
 		v.expectOneLabel()
 	}, SpecTimeout(2*patience))
 
-	It("costs no running workload a term when it is upgraded, and when controller and Redis nodes are restarted", func(ctx context.Context) {
+	It("costs no running workload a term when it is upgraded, its authority changes, and controller and Redis nodes are restarted", func(ctx context.Context) {
 		v := shop.watch(ctx)
 		run := v.active(ctx)
 		refusals := streamOfPods(ctx, shop)
@@ -99,9 +101,17 @@ func specsOfChange(shop workload) {
 		kubectl(ctx, "--namespace", system, "rollout", "restart", controller)
 		rolledOut(ctx, controller)
 		report("upgrade, and restart of the controller", "%v", (boottime.Now() - start).Round(time.Second))
-		created, err := refusals()
+		start = boottime.Now()
+		before, err := servedCertificates(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		kubectl(ctx, "--namespace", system, "patch", "secret", "podlease-webhook", "--type=json", `--patch=[{"op":"remove","path":"/data/ca.key"}]`)
+		for _, certificate := range before {
+			Eventually(servedCertificates).WithArguments(ctx).WithTimeout(patience).WithPolling(200 * time.Millisecond).ShouldNot(ContainElement(certificate))
+		}
+		report("new authority and certificate in use", "%v", (boottime.Now() - start).Round(time.Second))
+		admitted, err := refusals()
 		Expect(err).NotTo(HaveOccurred(), "a Pod was refused meanwhile")
-		report("Pods admitted meanwhile (dry runs)", "%d", created)
+		report("Pods admitted meanwhile (dry runs)", "%d", admitted)
 
 		start = boottime.Now()
 		kubectl(ctx, "--namespace", system, "rollout", "restart", redisNodes)
@@ -169,4 +179,25 @@ func streamOfPods(ctx context.Context, w workload) (end func() (int, error)) {
 		err := <-failed
 		return created, err
 	}
+}
+
+// servedCertificates are those that the controllers show to the API server.
+func servedCertificates(ctx context.Context) (all [][]byte, err error) {
+	pods, err := client.CoreV1().Pods(system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, "9443"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
+		_ = conn.Close()
+	}
+	return all, nil
 }
