@@ -203,7 +203,7 @@ var _ = Describe("A counter that is read and then written by many", func() {
 				t.value(ctx), len(t.holders), t.changes(), contenders, (boottime.Now()-began).Round(time.Millisecond)))
 			Expect(t.value(ctx)).To(Equal(increments))
 			Expect(t.changes()).To(BeNumerically(">=", changes))
-		}, SpecTimeout(5*behaviour.Patience))
+		}, SpecTimeout(10*behaviour.Patience))
 	}
 
 	It("loses increments without the lease", func(ctx SpecContext) {
