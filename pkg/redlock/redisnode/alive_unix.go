@@ -9,8 +9,6 @@ import (
 	"syscall"
 )
 
-var errUnasked = errors.New("the server sent something without having been asked")
-
 func syscallConn(conn net.Conn) syscall.RawConn {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

@@ -15,7 +15,10 @@ import (
 // write ever waits for a server that does not read: it fits into any socket's buffer.
 const mostInFlight = 8 << 10
 
-var errRemoved = errors.New("the server forgot the script in between, and a later request for the same lock ran already")
+var (
+	errUnasked = errors.New("the server sent something without having been asked")
+	errRemoved = errors.New("the server forgot the script in between, and a later request for the same lock ran already")
+)
 
 // message is what is on its way to a server: a call, or a question of the node's own.
 type message struct {
