@@ -179,9 +179,10 @@ tidy: ## Tidy every go.mod
 	@for m in $(MODULES) hack/tools hack/tools/chart; do (cd $$m && go mod tidy); done
 
 .PHONY: verify
-verify: ## Check what must stay true of the tree: go.mod tidy, the sidecar's imports small
+verify: ## Check what must stay true of the tree: go.mod tidy, the sidecar's imports small, the tool builds on other systems
 	@for m in $(MODULES) hack/tools hack/tools/chart; do (cd $$m && echo "tidy? $$m" && go mod tidy -diff) || exit 1; done
 	@hack/sidecar-imports
+	@for os in darwin windows; do echo "builds? $$os" && GOOS=$$os go build -o /dev/null ./cmd/podlease || exit 1; done
 
 .PHONY: clean
 clean: ## Remove what was built
