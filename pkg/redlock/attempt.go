@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -67,6 +68,7 @@ type attempt struct {
 	holder  string // whose lease was last seen
 	driven  bool   // the holder's release set it off, so its refusals may be out of date
 	partial bool   // the rest of the nodes has yet to be asked
+	late    bool   // who has not answered by now is slow, or down
 }
 
 // run asks until the lease is held, or cannot be had by this token.
@@ -89,7 +91,7 @@ func (a *attempt) run(ctx context.Context, first []int) error {
 		case ev := <-a.contest.events:
 			a.onNotice(ctx, ev)
 		case <-grace.C:
-			a.driven = false
+			a.driven, a.late = false, true
 		case <-tick.C:
 			if tries++; tries > attemptTimeouts {
 				return a.withdrawn("no answer from a quorum in time")
@@ -143,7 +145,7 @@ func (a *attempt) judge(ctx context.Context) (done bool, pulse <-chan struct{}, 
 	if a.driven {
 		outdated = a.holder
 	}
-	answered, possible := le.tally(now, outdated)
+	answered, possible := le.tally(now, outdated, a.late)
 	conflict := le.conflicting()
 	dead := le.ballot.dead
 	pulse = le.pulse
@@ -169,14 +171,27 @@ func (a *attempt) judge(ctx context.Context) (done bool, pulse <-chan struct{}, 
 // tally counts the nodes that answered, and those that are or may yet be ours. A
 // refusal in the name of the outdated holder counts as open: its release may be on
 // its way to that node, and will be announced.
-func (le *Lease) tally(now time.Duration, outdated string) (answered, possible int) {
+//
+// Where another's vote was met, a node that failed or is late, and has not answered to
+// this attempt, is none to wait for: the votes that are here would only keep others from a
+// quorum of the nodes that answer.
+func (le *Lease) tally(now time.Duration, outdated string, late bool) (answered, possible int) {
+	met := slices.ContainsFunc(le.answers, func(a answer) bool {
+		return a.err == nil && !a.inFlight && a.replied > 0 && a.reply.Outcome == Held && a.reply.Owner != outdated
+	})
 	for i := range le.answers {
 		a := &le.answers[i]
 		if a.replied > 0 {
 			answered++
 		}
 		switch {
-		case now < le.ballot.votes[i].until, a.inFlight, a.replied == 0:
+		case now < le.ballot.votes[i].until:
+			possible++
+		case a.replied == 0:
+			if !met || !late && a.err == nil {
+				possible++
+			}
+		case a.inFlight:
 			possible++
 		case a.reply.Outcome == Late, a.reply.Outcome == Held && a.reply.Owner == outdated:
 			possible++
