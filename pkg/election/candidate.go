@@ -195,6 +195,8 @@ func (c *Candidate) tickInterval() time.Duration {
 func (c *Candidate) contend(ctx context.Context) (*redlock.Lease, error) {
 	tick := time.NewTicker(c.tickInterval())
 	defer tick.Stop()
+	stale := time.NewTimer(c.untilStale())
+	defer stale.Stop()
 	for {
 		if err := c.look(); err != nil {
 			return nil, err
@@ -205,25 +207,29 @@ func (c *Candidate) contend(ctx context.Context) (*redlock.Lease, error) {
 				return lease, err
 			}
 		}
-		stale := time.NewTimer(c.untilStale())
 		select {
 		case <-ctx.Done():
-			stale.Stop()
 			return nil, nil
 		case <-c.wake:
 		case <-tick.C:
 		case <-stale.C:
-			// Who takes no part still has to know whether it could: readiness says so.
-			c.contest.Look(ctx)
+			if c.untilStale() <= c.opt.NodeTimeout {
+				// Who takes no part still has to know whether it could: readiness says so.
+				c.contest.Look(ctx)
+			}
+			stale.Reset(c.untilStale())
 		}
-		stale.Stop()
 	}
 }
 
 // untilStale is how long what is known of the nodes is good for: a TTL from when a
 // quorum of them had answered.
 func (c *Candidate) untilStale() time.Duration {
-	return max(c.opt.TTL-max(c.locker.SinceQuorum(), 0), c.opt.NodeTimeout)
+	since := c.locker.SinceQuorum()
+	if since < 0 {
+		since = c.opt.TTL
+	}
+	return max(c.opt.TTL-since, c.opt.NodeTimeout)
 }
 
 type acquired struct {

@@ -28,6 +28,7 @@ type world struct {
 	t       *testing.T
 	servers []*redlocktest.Server
 	start   time.Time
+	tune    func(*redlock.Options) // may be nil
 }
 
 func bubble(t *testing.T, f func(w *world)) {
@@ -63,9 +64,11 @@ func (w *world) run(name string, change ...func(*election.Config)) *candidate {
 		n := s.Connect()
 		c.nodes, nodes[i] = append(c.nodes, n), n
 	}
-	locker, err := redlock.New(nodes, redlock.Options{
-		TTL: ttl, StopBudget: stopBudget, Quarantine: quarantine, KeyPrefix: "podlease:", Identity: name, Clock: c.clock,
-	})
+	opt := redlock.Options{TTL: ttl, StopBudget: stopBudget, Quarantine: quarantine, KeyPrefix: "podlease:", Identity: name, Clock: c.clock}
+	if w.tune != nil {
+		w.tune(&opt)
+	}
+	locker, err := redlock.New(nodes, opt)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -382,36 +385,59 @@ func TestResumeForgetsThatTheWorkloadHadStopped(t *testing.T) {
 // Readiness says that a candidate could contend, so one that takes no part has to go on
 // looking at the nodes; otherwise its Pod would become unready after two TTLs.
 func TestWhoTakesNoPartGoesOnLooking(t *testing.T) {
-	for name, leave := range map[string]func(c *candidate){
-		"paused":   func(c *candidate) { _ = c.Pause() },
-		"draining": func(c *candidate) { _ = c.Drain() },
-		"stepped":  func(c *candidate) { _ = c.StepDown(time.Hour) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
-				a := w.run("a")
-				a.wantActive()
-				b := w.run("b")
-				c := a
-				if name != "stepped" {
-					c = b
-				}
-				leave(c)
-				time.Sleep(10 * ttl)
-				for range 100 {
-					if quorum := c.Health().SinceQuorum; quorum < 0 || quorum > 2*ttl {
-						t.Fatalf("the last quorum answered %v ago", quorum)
-					}
-					time.Sleep(ttl / 10)
-				}
-				if c == b {
+	ways := map[string]func(w *world) *candidate{
+		"paused": func(w *world) *candidate {
+			b := w.run("b")
+			_ = b.Pause()
+			return b
+		},
+		"draining": func(w *world) *candidate {
+			b := w.run("b")
+			_ = b.Drain()
+			return b
+		},
+		"unhealthy from the start": func(w *world) *candidate {
+			app := &workload{}
+			app.set("status 500", false)
+			return w.run("b", seen(app))
+		},
+	}
+	slow := func(o *redlock.Options) { o.NodeTimeout = ttl / 20 } // longer than the loop's tick
+	for name, leave := range ways {
+		for pace, tune := range map[string]func(*redlock.Options){"": nil, ", slow nodes": slow} {
+			t.Run(name+pace, func(t *testing.T) {
+				bubble(t, func(w *world) {
+					w.tune = tune
+					w.run("a").wantActive()
+					b := leave(w)
+					b.looksOn()
 					b.wantStandby("")
 					if h := b.Leadership().Holder; h != "a" {
 						t.Fatalf("holder %q, want a", h)
 					}
-				}
+				})
 			})
+		}
+	}
+	t.Run("stepped down", func(t *testing.T) {
+		bubble(t, func(w *world) {
+			a := w.run("a")
+			a.wantActive()
+			_ = a.StepDown(time.Hour)
+			a.looksOn()
 		})
+	})
+}
+
+// looksOn sees that a quorum answers time and again.
+func (c *candidate) looksOn() {
+	c.w.t.Helper()
+	time.Sleep(2 * ttl)
+	for range 300 {
+		if quorum := c.Health().SinceQuorum; quorum < 0 || quorum > 2*ttl {
+			c.w.t.Fatalf("the last quorum answered %v ago", quorum)
+		}
+		time.Sleep(ttl / 10)
 	}
 }
 
