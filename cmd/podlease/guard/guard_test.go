@@ -424,6 +424,9 @@ func TestWhoeverWakesAfterTheDeadlineKillsFirst(t *testing.T) {
 		woke := s.now()
 		pass(tick)
 		f.wantAt(syscall.SIGKILL, woke)
+		if n := f.count(syscall.SIGTERM); n != 0 {
+			t.Errorf("got %v: a SIGTERM would let the command act once more", f.signals())
+		}
 	})
 }
 
@@ -678,5 +681,8 @@ func TestWithoutAStopBudgetThereIsNoWarning(t *testing.T) {
 		s.say(standby("held by shop/b"))
 		pass(tick)
 		f.wantAt(syscall.SIGKILL, time.Second)
+		if n := f.count(syscall.SIGTERM); n != 0 {
+			t.Errorf("got %v, want no SIGTERM", f.signals())
+		}
 	})
 }

@@ -147,6 +147,10 @@ func (t *tenure) extend(a Answer) {
 // end takes in that the leadership is over.
 func (t *tenure) end(reason string) {
 	t.over = true
+	late := t.Clock() >= t.killBy
+	if late { // it may have slept through its time: nothing comes before this
+		t.kill()
+	}
 	select {
 	case <-t.family.Main(): // it ended by itself, and in time
 	default:
@@ -154,7 +158,9 @@ func (t *tenure) end(reason string) {
 		t.Log.Info("leadership over, stopping the command", "term", t.term, "reason", reason,
 			"killIn", max(t.killBy-t.Clock(), 0).String())
 	}
-	t.stop()
+	if !late {
+		t.stop()
+	}
 }
 
 // stop tells the processes to end. One SIGTERM is enough: a second makes some programs
@@ -173,11 +179,11 @@ func (t *tenure) stop() {
 
 // kill is repeated until all are gone: what was just started may have been missed.
 func (t *tenure) kill() {
+	t.family.Signal(syscall.SIGKILL)
 	if !t.killed {
 		t.killed = true
 		t.Log.Info("killing the command's processes", "term", t.term)
 	}
-	t.family.Signal(syscall.SIGKILL)
 }
 
 // commandEnded sees to what the command has left behind: the lease is not given up while
