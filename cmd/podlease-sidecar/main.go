@@ -8,7 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// sameSignal is for how long another signal is taken for the first one: timeout(1) sends
+// its own to the program and to its process group, and a shell's Ctrl-C may come twice.
+const sameSignal = 200 * time.Millisecond
 
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -17,7 +22,9 @@ func main() {
 	go func() {
 		<-signals
 		cancel()
-		<-signals // somebody has lost patience
+		for first := time.Now(); time.Since(first) < sameSignal; {
+			<-signals // somebody has lost patience, unless it is the first one once more
+		}
 		fmt.Fprintln(os.Stderr, program+": a second signal ends it at once: nothing is released, the lease runs out by itself")
 		os.Exit(exitOther)
 	}()

@@ -34,6 +34,10 @@ var _ = Describe("The end of a term", func() {
 		expectActive(ctx, active)
 		active.Terminate()
 		Eventually(func() int { return leaderStatus(ctx, active) }).WithContext(ctx).Should(Equal(http.StatusServiceUnavailable))
+		active.Terminate() // the same once more, as timeout(1) sends it: that is no second one
+		known := boottime.Now()
+		Eventually(func() time.Duration { return boottime.Now() - known }).WithContext(ctx).Should(BeNumerically(">", 200*time.Millisecond))
+		Expect(active.Ended()).To(BeNil())
 		active.Terminate()
 		Expect(active.ExitCode(ctx)).To(Equal(1))
 		Expect(linesWith(active.Output(), "a second signal")).To(HaveLen(1), active.Output())
