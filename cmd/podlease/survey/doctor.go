@@ -305,7 +305,7 @@ func (d *Diagnosis) together(lease Lease) {
 	case size%2 == 0:
 		d.check("number", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d", size, size-1), "use an odd number")
 	default:
-		d.check("number", Fit, fmt.Sprintf("%d nodes tolerate %d failures", size, size-redlock.Quorum(size)), "")
+		d.check("number", Fit, fmt.Sprintf("%d nodes, of which %d may fail", size, size-redlock.Quorum(size)), "")
 	}
 	d.duplicates()
 	d.clocks(lease)
