@@ -55,31 +55,44 @@ func (n *NodeLists) look(ctx context.Context) error {
 	if err := n.Cached.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list injected Pods: %w", err)
 	}
-	told, found := map[types.UID]bool{}, 0
+	var found []*corev1.Pod
 	for i := range pods.Items {
-		pod := &pods.Items[i]
-		status, ok := injection.ReadStatus(pod.Annotations)
-		installed, known := n.Quorums[status.Quorum]
-		if !ok || !known || finished(pod) || !jump(nodesOf(pod), installed) {
-			continue
-		}
-		found++
-		told[pod.UID] = true
-		if !n.told[pod.UID] {
-			n.tell(pod, status.Quorum, installed)
+		if pod := &pods.Items[i]; n.jumped(pod) {
+			found = append(found, pod)
 		}
 	}
-	n.told = told
-	n.gauge.Set(float64(found))
+	n.gauge.Set(float64(len(found)))
+	n.tell(found)
 	return nil
 }
 
-func (n *NodeLists) tell(pod *corev1.Pod, quorum string, installed []string) {
-	n.Events.Eventf(pod, nil, corev1.EventTypeWarning, "NodeListJump", "Compare",
-		"The Pod uses %d Redis nodes of quorum %q, and %d are installed: lists may differ by one node only, or two Pods could both find a majority; go back to a list between, and restart the workload",
-		len(nodesOf(pod)), quorum, len(installed))
-	n.Log.Info("list of Redis nodes differs by more than one node", "namespace", pod.Namespace, "pod", pod.Name,
-		"quorum", quorum, "podNodes", nodesOf(pod), "installed", installed)
+func (n *NodeLists) jumped(pod *corev1.Pod) bool {
+	status, ok := injection.ReadStatus(pod.Annotations)
+	installed, known := n.Quorums[status.Quorum]
+	return ok && known && !finished(pod) && jump(nodesOf(pod), installed)
+}
+
+// tell makes one event for each Pod and logs one line for all new ones; it forgets those
+// that are gone.
+func (n *NodeLists) tell(found []*corev1.Pod) {
+	told := map[types.UID]bool{}
+	var example *corev1.Pod
+	for _, pod := range found {
+		told[pod.UID] = true
+		if n.told[pod.UID] {
+			continue
+		}
+		example = pod
+		status, _ := injection.ReadStatus(pod.Annotations)
+		n.Events.Eventf(pod, nil, corev1.EventTypeWarning, "NodeListJump", "Compare",
+			"The Pod uses %d Redis nodes of quorum %q, and %d are installed: lists may differ by one node only, or two Pods could both find a majority; go back to a list between, and restart the workload",
+			len(nodesOf(pod)), status.Quorum, len(n.Quorums[status.Quorum]))
+	}
+	n.told = told
+	if example != nil {
+		n.Log.Info("lists of Redis nodes differ by more than one node", "pods", len(found), "namespace", example.Namespace,
+			"pod", example.Name, "podNodes", nodesOf(example))
+	}
 }
 
 const redisFlag = "--redis="

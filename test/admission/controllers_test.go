@@ -229,7 +229,7 @@ var _ = Describe("After a list of Redis nodes has jumped", Serial, func() {
 			return list.Items
 		}
 		Eventually(reported).WithContext(ctx).Should(ContainElement(And(HaveField("Reason", "NodeListJump"), HaveField("Regarding.Name", old.Name))))
-		Expect(metric(ctx, "podlease_node_list_jump_pods")).To(BeNumerically(">", 0))
+		Eventually(metric).WithArguments(ctx, "podlease_node_list_jump_pods").Should(BeNumerically(">", 0))
 		r.stop()
 		startReplica(ctx)
 		startReplica(ctx)
