@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -656,4 +657,57 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+}
+
+// halting stops the goroutine that sends a take just before it is handed over, as the
+// scheduler may at any time.
+type halting struct {
+	redlock.Node
+	armed   atomic.Bool
+	reached chan struct{}
+	goOn    chan struct{}
+}
+
+func (h *halting) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
+	if req.Op == redlock.OpTake && h.armed.CompareAndSwap(true, false) {
+		close(h.reached)
+		<-h.goOn
+	}
+	h.Node.Send(ctx, req, done)
+}
+
+// A renewal that is being sent as the term ends would set the key again behind the
+// release, and keep that vote from others for a TTL.
+func TestNothingIsTakenBehindTheRelease(t *testing.T) {
+	bubble(t, func(w *world) {
+		h := &halting{Node: w.servers[0].Connect(), reached: make(chan struct{}), goOn: make(chan struct{})}
+		locker, err := redlock.New([]redlock.Node{h, w.servers[1].Connect(), w.servers[2].Connect()}, redlock.Options{
+			TTL: ttl, StopBudget: stopBudget, Quarantine: quarantine, KeyPrefix: "podlease:", Identity: "a",
+			Clock: func() time.Duration { return time.Since(w.start) + time.Hour },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locker.Close()
+		c, err := election.New(locker, election.Config{Lock: "orders", Identity: "a", NativeSidecar: true, Log: logr.Discard()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		synctest.Wait()
+		h.armed.Store(true)
+		<-h.reached // in the middle of a renewal
+		cancel()    // the end of a native sidecar: released at once
+		synctest.Wait()
+		close(h.goOn)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if v := w.servers[0].Value("podlease:orders"); v != "" {
+			t.Errorf("taken again behind the release: %s", v)
+		}
+	})
 }

@@ -34,6 +34,8 @@ type answer struct {
 	touched  bool   // the node may hold the token
 	before   bool   // what touched was before the request in flight
 	retried  bool   // the node said Late to the last request and was asked once more
+	sending  bool   // a take is being handed to the node
+	owed     func() // the release that has to go behind it
 	reply    Reply
 	replied  time.Duration // when reply came, 0 before
 	err      error         // of the last request, nil after a reply
@@ -251,7 +253,7 @@ func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 		return question{}, false
 	}
 	now := r.start
-	a.sent, a.inFlight, a.before, a.touched, a.asked = now, true, a.touched, true, le.ballot.proposal
+	a.sent, a.inFlight, a.sending, a.before, a.touched, a.asked = now, true, true, a.touched, true, le.ballot.proposal
 	req := Request{
 		Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL,
 		HaveVote: now < le.ballot.votes[i].until, Fence: le.ballot.proposal,
@@ -279,6 +281,33 @@ func (le *Lease) send(q question) {
 			le.releaseAt(q.round.ctx, q.node, "", le.locker.opt.NodeTimeout, nil)
 		}
 	})
+	le.sent(q.node)
+}
+
+// sent notes that a take was handed to node i, and lets the release follow it that came
+// in between.
+func (le *Lease) sent(i int) {
+	le.mu.Lock()
+	a := &le.answers[i]
+	owed := a.owed
+	a.sending, a.owed = false, nil
+	le.mu.Unlock()
+	if owed != nil {
+		owed()
+	}
+}
+
+// behind calls f once no take is being handed to node i.
+func (le *Lease) behind(i int, f func()) {
+	le.mu.Lock()
+	a := &le.answers[i]
+	if a.sending {
+		a.owed = f
+		le.mu.Unlock()
+		return
+	}
+	le.mu.Unlock()
+	f()
 }
 
 // record counts a reply, and returns the next take for the node when it should be asked

@@ -43,7 +43,7 @@ func (le *Lease) release(ctx context.Context, notice string) error {
 	for i := range le.answers {
 		if le.mayHold(i, false) {
 			waiting++
-			le.releaseAt(ctx, i, notice, le.locker.opt.NodeTimeout, results)
+			le.behind(i, func() { le.releaseAt(ctx, i, notice, le.locker.opt.NodeTimeout, results) })
 		}
 	}
 	return le.awaitReleases(ctx, results, waiting)

@@ -159,6 +159,8 @@ func classifyNetwork(err error) (redlock.ErrorKind, string) {
 		return redlock.KindConnection, "the name cannot be resolved: look at the address and the DNS"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return redlock.KindConnection, "nothing listens there: look at the address, and whether the server runs"
+	case errors.Is(err, errGivenUp):
+		return redlock.KindConnection, ""
 	case timedOut(err):
 		return redlock.KindTimeout, "the server, or the network to it, is stuck or too slow"
 	case hungUp(err):

@@ -99,6 +99,55 @@ var _ = Describe("a connection", func() {
 		Expect(outcomes).To(HaveLen(3))
 	})
 
+	DescribeTable("stays when a request is refused", func(upset func()) {
+		var dials atomic.Int32
+		node := open(redisnode.Config{Address: server.URL(), Dial: func(ctx context.Context, network, endpoint string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, endpoint)
+		}})
+		other := take("b", func(r *redlock.Request) { r.Keys = redlock.Keys{Lock: "podlease:other", Fence: "podlease:other:fence"} })
+		ask(node, other)
+		upset()
+		for range 20 {
+			refused, fine := start(node, patience, take("a")), start(node, patience, other)
+			Expect((<-refused).err).To(MatchError(redlock.ErrNotSent))
+			a := <-fine
+			Expect(a.err).NotTo(HaveOccurred())
+			Expect(a.reply.Outcome).To(Equal(redlock.Extended))
+		}
+		Expect(dials.Load()).To(BeEquivalentTo(1))
+	},
+		Entry("because the key is a list", func() { server.Client().RPush(ctx, keys.Lock, "x") }),
+		Entry("because the memory is full", func() { server.Client().ConfigSet(ctx, "maxmemory", "1") }),
+	)
+
+	It("leaves the outcome open of what was sent behind the request that ends it", func() {
+		greeted, answered := make(chan struct{}), false
+		fake, err := newFakeServer(answering(func([]string) string {
+			if answered {
+				return "" // it may have done it, and is gone
+			}
+			answered = true
+			return "-READONLY You can't write against a read only replica.\r\n"
+		}))
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(fake.close)
+		node := open(redisnode.Config{Address: fake.addr(), Dial: func(ctx context.Context, network, endpoint string) (net.Conn, error) {
+			<-greeted
+			return new(net.Dialer).DialContext(ctx, network, endpoint)
+		}})
+		first, second := start(node, patience, take("a")), start(node, patience, take("b"))
+		close(greeted)
+		Expect((<-first).err).To(beRefused(redlock.KindReadOnly))
+		Expect((<-second).err).To(And(HaveOccurred(), Not(MatchError(redlock.ErrNotSent))))
+	})
+
+	It("refuses a request that no socket takes at once", func() {
+		node := open(redisnode.Config{Address: server.URL()})
+		_, err := do(node, take("a", func(r *redlock.Request) { r.Keys.Lock = strings.Repeat("x", 1<<20) }))
+		Expect(err).To(And(MatchError(redlock.ErrNotSent), MatchError(ContainSubstring("may have 16384 together"))))
+	})
+
 	It("works over a Unix socket", func() {
 		server := redistest.Start(GinkgoTB(), redistest.WithUnixSocket())
 		node := open(redisnode.Config{Address: server.URL()})
@@ -231,21 +280,22 @@ var _ = Describe("the script is forgotten within a batch", func() {
 		return <-a, <-b, fake.commands("eval")
 	}
 
-	It("repeats both in order when neither ran", func() {
-		n := 0
+	It("repeats both in order when neither ran, and sends the script once", func() {
+		known, ran := false, []string{}
 		a, b, evals := both(func(command []string) string {
-			if strings.EqualFold(command[0], "evalsha") {
+			known = known || strings.EqualFold(command[0], "eval")
+			if !known {
 				return noScript
 			}
-			n++
-			return outcome([]int{0, 1, 6}[n])
+			ran = append(ran, command[5])
+			return outcome(map[string]int{"take": 1, "release": 6}[command[5]])
 		})
 		Expect(a.err).NotTo(HaveOccurred())
 		Expect(a.reply.Outcome).To(Equal(redlock.Taken))
+		Expect(b.err).NotTo(HaveOccurred())
 		Expect(b.reply.Outcome).To(Equal(redlock.Released))
-		Expect(evals).To(HaveLen(2))
-		Expect(evals[0]).To(ContainElement("take"))
-		Expect(evals[1]).To(ContainElement("release"))
+		Expect(ran).To(Equal([]string{"take", "release"}))
+		Expect(evals).To(HaveLen(1))
 	})
 
 	It("never repeats a take after a release that ran", func() {

@@ -11,12 +11,14 @@ import (
 	"github.com/podlease/podlease/pkg/redlock"
 )
 
-// mostInFlight bounds the bytes that are sent before they are answered, so that no
-// write ever waits for a server that does not read: it fits into any socket's buffer.
-const mostInFlight = 8 << 10
+// mostInFlight bounds the bytes that are sent before they are answered, but for one
+// message, so that no write ever waits for a server that does not read. Sockets take more
+// than 64 KB. It is about a hundred requests in each round trip.
+const mostInFlight = 32 << 10
 
 var (
 	errUnasked = errors.New("the server sent something without having been asked")
+	errGivenUp = errors.New("the connection was given up")
 	errRemoved = errors.New("the server forgot the script in between, and a later request for the same lock ran already")
 )
 
@@ -91,7 +93,9 @@ func (s *session) wakeAt(t time.Time) {
 
 func (s *session) encodeMessage(b []byte, m *message) []byte {
 	if m.heard == nil {
-		return s.encode(b, &m.call.req, m.again)
+		bare := s.bare
+		s.bare = false
+		return s.encode(b, &m.call.req, bare)
 	}
 	b = appendArray(b, len(m.words))
 	for _, w := range m.words {
@@ -152,7 +156,7 @@ func (s *session) forgotten(m message, err error) (kept bool, refused []message)
 	return false, refused
 }
 
-// repeat returns what is to be asked again with the source of the script, once
+// repeat returns what is to be asked again, the first with the source of the script, once
 // everything that was sent before has been answered.
 func (s *session) repeat() []message {
 	if len(s.again) == 0 || len(s.unread) > 0 {
@@ -160,7 +164,7 @@ func (s *session) repeat() []message {
 	}
 	repeated := s.again
 	s.again = nil
-	s.runID = "" // has to be asked from now on, since it may be another
+	s.runID, s.bare = "", true // it has to be asked from now on, since it may be another
 	for i := range repeated {
 		repeated[i].again = true
 	}

@@ -63,7 +63,7 @@ type Config struct {
 	// ClientName is what CLIENT LIST shows; empty sets none.
 	ClientName string
 	// Dial replaces net.Dialer, for tests. It must return when its context ends, and
-	// the connection must take 8 KB without the other side reading, as a socket does.
+	// the connection must take 64 KB without the other side reading, as a socket does.
 	Dial func(ctx context.Context, network, endpoint string) (net.Conn, error)
 	// Log gets changes of state. The zero value discards them.
 	Log logr.Logger
@@ -163,7 +163,8 @@ func (n *Node) Name() string { return n.cfg.Name }
 // Send implements [redlock.Node]. The request waits for the first connection,
 // and for the first attempt to replace a lost one, until the deadline of ctx;
 // while later attempts fail it is refused at once with their reason. done is
-// called by the node's own goroutine and must not block, nor close the node.
+// called by the node's goroutines, or before Send returns, and must not block, nor
+// close the node.
 func (n *Node) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
 	now := time.Now()
 	deadline, ok := ctx.Deadline()
@@ -267,10 +268,10 @@ func (n *Node) answer(never []unsent) {
 // Close ends the connections and answers what waits. It returns when nothing of
 // the node runs any more; a Subscribe returns as well.
 func (n *Node) Close() error {
+	n.cancel() // first: it ends a write that holds the mutex
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
-	n.cancel()
 	<-n.stopped
 	n.subs.Wait()
 	return nil

@@ -2,25 +2,26 @@ package redisnode
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/podlease/podlease/pkg/redlock"
 )
 
-// read hears the server's answers until the connection ends, and tells the worker. It
-// is the only goroutine that calls back.
+// read hears the server's answers until the connection ends, and tells the worker.
 func (n *Node) read(s *session) {
 	defer close(s.ended)
-	r := bufio.NewReaderSize(s.upper, 4096)
+	r := bufio.NewReaderSize(patient{n, s}, 4096)
 	err := n.hearAll(s, r)
 	n.mu.Lock()
 	n.session = nil
 	if s.broken != nil {
 		err = s.broken
 	}
-	if n.closed {
+	if n.ctx.Err() != nil {
 		err = ErrClosed
 	}
 	unanswered := slices.Concat(s.again, s.unread)
@@ -33,6 +34,21 @@ func (n *Node) read(s *session) {
 	n.lost <- lostSession{s, err}
 }
 
+// patient reads on for as long as there is time for the answer, also in its middle.
+type patient struct {
+	n *Node
+	s *session
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	for {
+		n, err := p.s.upper.Read(b)
+		if n > 0 || err == nil || !timedOut(err) || !p.n.waitOn(p.s) {
+			return n, err
+		}
+	}
+}
+
 type lostSession struct {
 	*session
 	reason error
@@ -40,12 +56,6 @@ type lostSession struct {
 
 func (n *Node) hearAll(s *session, r *bufio.Reader) error {
 	for {
-		if _, err := r.Peek(1); err != nil {
-			if timedOut(err) && n.waitOn(s) {
-				continue
-			}
-			return err
-		}
 		v, err := readReply(r)
 		if err != nil && !isReply(err) {
 			return err
@@ -65,7 +75,11 @@ func (n *Node) waitOn(s *session) bool {
 		return true
 	}
 	s.wakeAt(s.patience(n.cfg.NodeTimeout))
-	return time.Now().Before(s.alarm)
+	if !time.Now().Before(s.alarm) {
+		s.fail(context.DeadlineExceeded)
+		return false
+	}
+	return true
 }
 
 // heard takes an answer to whom it is for, and sends what had to wait. It returns why
@@ -73,6 +87,7 @@ func (n *Node) waitOn(s *session) bool {
 func (n *Node) heard(s *session, v any, said error) error {
 	n.mu.Lock()
 	if len(s.unread) == 0 {
+		s.fail(errUnasked)
 		n.mu.Unlock()
 		return errUnasked
 	}
@@ -90,6 +105,9 @@ func (n *Node) heard(s *session, v any, said error) error {
 	}
 
 	n.mu.Lock()
+	if verdict != nil {
+		s.fail(verdict)
+	}
 	never := n.flush()
 	n.mu.Unlock()
 	n.answer(never)
@@ -146,8 +164,8 @@ func (n *Node) refusal(failed *redlock.NodeError, err error) error {
 		n.refused = failed.Kind
 		n.cfg.Log.Info("node refuses what it is asked", "node", n.Name(), "reason", failed.Err.Error(), "hint", failed.Hint)
 	}
-	if failed.Kind == redlock.KindReadOnly || failed.Kind == redlock.KindUnfit || unusable(err) {
-		return failed
+	if failed.Kind == redlock.KindReadOnly || failed.Kind == redlock.KindUnfit || failed.Kind == redlock.KindAuth || errors.Is(err, errAnswer) {
+		return fmt.Errorf("%w, because an earlier request was answered with: %s", errGivenUp, err.Error())
 	}
 	return nil
 }

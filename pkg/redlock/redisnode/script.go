@@ -37,10 +37,16 @@ func scriptOf(runID string) string {
 // of JSON are exact to 2^53, and what is left above lets them grow on.
 const MaxFence = 1<<53 - 1<<40
 
+// longestRequest bounds what a request's keys, token and notice have together, in bytes.
+const longestRequest = 16 << 10
+
 func check(req redlock.Request) error {
+	size := len(req.Keys.Lock) + len(req.Keys.Fence) + len(req.Keys.Channel) + len(req.Token) + len(req.Notice)
 	switch {
 	case req.Keys.Lock == "":
 		return errors.New("request without a lock key")
+	case size > longestRequest:
+		return fmt.Errorf("request of %d bytes: keys, token and notice may have %d together", size, longestRequest)
 	case req.Fence > MaxFence:
 		return fmt.Errorf("fencing token %d proposed: at most %d (2^53-2^40) is allowed", req.Fence, int64(MaxFence))
 	case req.Op == redlock.OpProbe, req.Op == redlock.OpAnnounce:

@@ -201,6 +201,7 @@ type session struct {
 	inFlight int       // bytes of them
 	alarm    time.Time // the read deadline that is set, or zero
 	again    []message // met a server that had forgotten the script
+	bare     bool      // the next request brings the script along
 	heardOf  bool      // the server answered a request
 	broken   error     // why the connection is of no use
 	buffer   []byte
@@ -257,17 +258,19 @@ func (n *Node) greet(ctx context.Context, s *session) error {
 	return s.nameServer(ctx, infoField(asked.server.Val(), "run_id"))
 }
 
-// nameServer gives the server the script that says its run_id.
+// nameServer gives the server the script that says its run_id, and asks once more who got
+// it: behind a proxy that may be another.
 func (s *session) nameServer(ctx context.Context, runID string) error {
 	if !plainName(runID) {
 		return nil
 	}
-	hash, err := s.conn.ScriptLoad(ctx, scriptOf(runID)).Result()
-	switch {
-	case err == nil:
-		s.hash, s.runID = hash, runID
-	case unusable(err):
+	pipe := s.conn.Pipeline()
+	load, who := pipe.ScriptLoad(ctx, scriptOf(runID)), pipe.Info(ctx, "server")
+	if _, err := pipe.Exec(ctx); unusable(err) {
 		return err
+	}
+	if load.Err() == nil && infoField(who.Val(), "run_id") == runID {
+		s.hash, s.runID = load.Val(), runID
 	}
 	return nil
 }

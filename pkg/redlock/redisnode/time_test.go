@@ -1,6 +1,7 @@
 package redisnode_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -194,4 +195,44 @@ func TestSilentSubscriptionIsAskedRarelyAndReplacedWhenDead(t *testing.T) {
 		mute.Store(false)
 		expect(redlock.NoticeSubscribed)
 	})
+}
+
+// The alarm that an earlier request has set may ring in the middle of a later one's
+// answer, which still has its time.
+func TestAnAlarmInTheMiddleOfAnAnswerEndsNothing(t *testing.T) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go halting(server)
+		return client, nil
+	}
+	inTime(t, dial, func(t *testing.T, node *redisnode.Node) {
+		if a, _ := timed(node, redisnode.DefaultNodeTimeout, take("a")); a.err != nil {
+			t.Fatal(a.err)
+		}
+		time.Sleep(redisnode.DefaultNodeTimeout - 30*time.Millisecond) // with the 20 ms of the first answer it rings in 10 ms
+		if a, took := timed(node, redisnode.DefaultNodeTimeout, take("a")); a.err != nil {
+			t.Errorf("after %v: %v", took, a.err)
+		}
+	})
+}
+
+// halting answers, and pauses in the middle of each answer to a script.
+func halting(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	r := bufio.NewReader(conn)
+	for {
+		command, err := readCommand(r)
+		if err != nil {
+			return
+		}
+		reply := answering(func([]string) string { return outcome(1) })(command)
+		if command[0] == "evalsha" {
+			_, _ = io.WriteString(conn, reply[:10])
+			time.Sleep(20 * time.Millisecond)
+			reply = reply[10:]
+		}
+		if _, err := io.WriteString(conn, reply); err != nil {
+			return
+		}
+	}
 }
