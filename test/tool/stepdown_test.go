@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 
@@ -57,6 +58,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(page)
 }
 
+// got returns what it was asked so far, and the patches.
+func (a *api) got() (asked, patches []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.asked), slices.Clone(a.patches)
+}
+
 // serve starts it, and returns the flag for reaching it.
 func (a *api) serve() string {
 	GinkgoHelper()
@@ -74,13 +82,15 @@ var _ = Describe("podlease step-down", func() {
 		r := run(ctx, "step-down", kubeconfig, "shop/orders")
 		Expect(r.code).To(BeZero(), r.stderr)
 		Expect(r.stdout).To(Equal("pod shop/orders-2 was asked to hand over, 1 stand by\n"))
-		Expect(a.asked).To(ContainElement("PATCH /api/v1/namespaces/shop/pods/orders-2"))
-		Expect(a.asked[0]).To(And(HavePrefix("GET /api/v1/namespaces/shop/pods?"), ContainSubstring("labelSelector=podlease.io%2Finjected%3Dtrue")))
-		Expect(a.patches).To(HaveLen(1))
-		Expect(a.patches[0]).To(MatchRegexp(`^application/merge-patch\+json \{"metadata":\{"annotations":\{"podlease.io/step-down":"2[^"]+"\},"uid":"uid-orders-2"\}\}$`))
+		asked, first := a.got()
+		Expect(asked).To(ContainElement("PATCH /api/v1/namespaces/shop/pods/orders-2"))
+		Expect(asked[0]).To(And(HavePrefix("GET /api/v1/namespaces/shop/pods?"), ContainSubstring("labelSelector=podlease.io%2Finjected%3Dtrue")))
+		Expect(first).To(HaveLen(1))
+		Expect(first[0]).To(MatchRegexp(`^application/merge-patch\+json \{"metadata":\{"annotations":\{"podlease.io/step-down":"2[^"]+"\},"uid":"uid-orders-2"\}\}$`))
 		again := run(ctx, "step-down", kubeconfig, "shop/orders")
 		Expect(again.code).To(BeZero(), again.stderr)
-		Expect(a.patches[1]).NotTo(Equal(a.patches[0]), "only a new value is heard")
+		_, second := a.got()
+		Expect(second[1]).NotTo(Equal(first[0]), "only a new value is heard")
 		Expect(run(ctx, "step-down", kubeconfig, "-A", "shop/orders").stdout).To(ContainSubstring("other/x"))
 	}, SpecTimeout(behaviour.Patience))
 

@@ -166,7 +166,7 @@ func (t *tenure) end(reason string) {
 // stop tells the processes to end. One SIGTERM is enough: a second makes some programs
 // drop everything.
 func (t *tenure) stop() {
-	if t.stopping {
+	if t.stopping || t.killed {
 		return
 	}
 	t.stopping = true
