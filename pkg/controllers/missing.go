@@ -47,20 +47,18 @@ func (m *Missing) Register(registry prometheus.Registerer) {
 
 // Start looks every minute until ctx ends.
 func (m *Missing) Start(ctx context.Context) error {
-	everyMinute(ctx, func(ctx context.Context) {
-		if err := m.look(ctx); err != nil && ctx.Err() == nil {
-			m.Log.Error(err, "pods without sidecar not counted")
-		}
-	})
+	everyMinute(ctx, m.Log, "pods without sidecar not counted", m.look)
 	return nil
 }
 
-// everyMinute looks now and every minute until ctx ends.
-func everyMinute(ctx context.Context, look func(context.Context)) {
+// everyMinute looks now and every minute until ctx ends, and logs what failed.
+func everyMinute(ctx context.Context, log logr.Logger, failed string, look func(context.Context) error) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
-		look(ctx)
+		if err := look(ctx); err != nil && ctx.Err() == nil {
+			log.Error(err, failed)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -42,11 +42,7 @@ func (n *NodeLists) Register(registry prometheus.Registerer) {
 
 // Start looks every minute until ctx ends.
 func (n *NodeLists) Start(ctx context.Context) error {
-	everyMinute(ctx, func(ctx context.Context) {
-		if err := n.look(ctx); err != nil && ctx.Err() == nil {
-			n.Log.Error(err, "lists of Redis nodes not compared")
-		}
-	})
+	everyMinute(ctx, n.Log, "lists of Redis nodes not compared", n.look)
 	return nil
 }
 
