@@ -109,15 +109,11 @@ func (o *options) parse(f *settings.Flags, args, env []string) error {
 	if err := f.Parse(args, env); err != nil {
 		return err
 	}
-	warnings, err := o.lease.Complete(f)
+	warnings, err := settings.CompleteBoth(&o.lease, &o.redis, f)
 	if err != nil {
 		return err
 	}
 	o.warnings = warnings
-	if warnings, err = o.redis.Complete(f); err != nil {
-		return err
-	}
-	o.warnings = append(o.warnings, warnings...)
 	for _, complete := range []func(*settings.Flags) error{o.identity.Complete, o.checkAddresses, o.checkPod, o.checkWorkload, o.checkFencing} {
 		if err := complete(f); err != nil {
 			return err

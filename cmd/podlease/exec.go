@@ -136,15 +136,11 @@ func loopback(address string) (host string, port int, err error) {
 }
 
 func (o *execOptions) completeOwn(f *settings.Flags) error {
-	warnings, err := o.lease.Complete(f)
+	warnings, err := settings.CompleteBoth(&o.lease, &o.redis, f)
 	if err != nil {
 		return err
 	}
 	o.warnings = warnings
-	if warnings, err = o.redis.Complete(f); err != nil {
-		return err
-	}
-	o.warnings = append(o.warnings, warnings...)
 	switch {
 	case o.lease.StopBudget < minStopBudget:
 		return f.Reject("stop-budget", o.lease.StopBudget.String(), budgetAllowed)

@@ -81,6 +81,20 @@ func (l *Lease) Complete(f *Flags) (warnings []string, err error) {
 	return l.warnings(), nil
 }
 
+// CompleteBoth completes the lease's settings and then the nodes', and returns the
+// warnings of both.
+func CompleteBoth(l *Lease, r *Redis, f *Flags) (warnings []string, err error) {
+	ofLease, err := l.Complete(f)
+	if err != nil {
+		return nil, err
+	}
+	ofNodes, err := r.Complete(f)
+	if err != nil {
+		return nil, err
+	}
+	return append(ofLease, ofNodes...), nil
+}
+
 // Options are the settings of a lock's candidate of that identity, after Complete.
 func (l *Lease) Options(identity string) redlock.Options {
 	return redlock.Options{
