@@ -22,8 +22,10 @@ const attemptTimeouts = 3
 // that wraps errWithdrawn when it did not get the lease.
 func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
 	start := c.locker.opt.Clock()
+	began := start
 	if !c.mayPropose() {
 		c.probe(ctx, c.all())
+		began = c.locker.opt.Clock()
 		if !c.mayPropose() {
 			return nil, fmt.Errorf("%w: %w", errWithdrawn, c.noClocks())
 		}
@@ -32,7 +34,7 @@ func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquire lock %q: %w", c.lock, err)
 	}
-	a := &attempt{contest: c, lease: le, holder: c.holderToken(), driven: len(first) > 0, partial: len(first) > 0}
+	a := &attempt{contest: c, lease: le, began: began, holder: c.holderToken(), driven: len(first) > 0, partial: len(first) > 0}
 	err = a.run(ctx, first)
 	if err != nil {
 		le.withdraw(ctx)
@@ -65,43 +67,96 @@ func (c *Contest) noClocks() error {
 type attempt struct {
 	contest *Contest
 	lease   *Lease
+	began   time.Duration
 	holder  string // whose lease was last seen
-	driven  bool   // the holder's release set it off, so its refusals may be out of date
-	partial bool   // the rest of the nodes has yet to be asked
-	late    bool   // who has not answered by now is slow, or down
+
+	// Guarded by the lease's mutex.
+	driven  bool // the holder's release set it off, so its refusals may be out of date
+	partial bool // the rest of the nodes has yet to be asked
+	late    bool // who has not answered by now is slow, or down
+	timed   bool // timers run, because something is in the way
 }
 
 // run asks until the lease is held, or cannot be had by this token.
+//
+// Nodes answer for themselves when their time is over, so there is nothing to time
+// before one has said something else than yes: a timer that no other of the process
+// precedes costs a wake-up at the very moment in which the nodes want to run.
 func (a *attempt) run(ctx context.Context, first []int) error {
-	timeout := a.contest.locker.opt.NodeTimeout
 	a.ask(ctx, first) // before anything is set up to wait: the nodes work meanwhile
-	tick := time.NewTicker(timeout)
-	defer tick.Stop()
-	// The holder releases on all nodes at once: what still refuses in its name after
-	// a few round trips will go on refusing.
-	grace := time.NewTimer(min(timeout, 4*a.contest.locker.roundTrip()+time.Millisecond))
-	defer grace.Stop()
+	w := a.lease.await(a.decided)
+	defer a.lease.forget(w)
+	var timers timers
+	defer timers.stop()
 	for tries := 1; ; {
-		done, pulse, err := a.judge(ctx)
-		if done || err != nil {
+		switch next, err := a.act(ctx); {
+		case err != nil || next == win:
 			return err
+		case next == startTimers:
+			timers.start(a.contest.locker, a.began)
+			continue
+		case next != wait:
+			continue
 		}
 		select {
-		case <-pulse:
+		case <-w.wake:
 		case ev := <-a.contest.events:
 			a.onNotice(ctx, ev)
-		case <-grace.C:
-			a.driven, a.late = false, true
-		case <-tick.C:
+		case <-timers.graceOver():
+			a.set(func() { a.driven, a.late = false, true })
+		case <-timers.timeOver():
+			timers.again()
 			if tries++; tries > attemptTimeouts {
 				return a.withdrawn("no answer from a quorum in time")
 			}
-			a.partial = false
+			a.set(func() { a.partial = false })
 			a.lease.askMissing(ctx)
 		case <-ctx.Done():
 			return fmt.Errorf("acquire lock %q: %w", a.contest.lock, ctx.Err())
 		}
 	}
+}
+
+// timers are those of an attempt that something is in the way of.
+type timers struct {
+	timeout time.Duration
+	grace   *time.Timer
+	tick    *time.Timer // once in a timeout
+}
+
+// start starts the timers as if they had run since the attempt began.
+func (t *timers) start(l *Locker, began time.Duration) {
+	elapsed := l.opt.Clock() - began
+	t.timeout = l.opt.NodeTimeout
+	t.tick = time.NewTimer(t.timeout - elapsed)
+	// The holder releases on all nodes at once: what still refuses in its name after
+	// a few round trips will go on refusing.
+	t.grace = time.NewTimer(min(t.timeout, 4*l.roundTrip()+time.Millisecond) - elapsed)
+}
+
+func (t *timers) again() { t.tick.Reset(t.timeout) }
+
+func (t *timers) graceOver() <-chan time.Time { return channel(t.grace) }
+func (t *timers) timeOver() <-chan time.Time  { return channel(t.tick) }
+
+func channel(t *time.Timer) <-chan time.Time {
+	if t == nil {
+		return nil
+	}
+	return t.C
+}
+
+func (t *timers) stop() {
+	if t.tick != nil {
+		t.tick.Stop()
+		t.grace.Stop()
+	}
+}
+
+func (a *attempt) set(f func()) {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	f()
 }
 
 func (a *attempt) ask(ctx context.Context, first []int) {
@@ -133,39 +188,94 @@ func (a *attempt) withdrawn(why string) error {
 	return fmt.Errorf("%w: %w", errWithdrawn, a.lease.noQuorum(why))
 }
 
-// judge decides what the replies so far mean.
-func (a *attempt) judge(ctx context.Context) (done bool, pulse <-chan struct{}, err error) {
+// verdict is what the replies so far mean for an attempt.
+type verdict struct {
+	next next
+	why  string // of a withdrawal
+}
+
+type next uint8
+
+const (
+	wait next = iota
+	win
+	withdraw
+	repropose   // the nodes stored larger fencing tokens than the proposal
+	widen       // to the nodes that were not asked first
+	startTimers // something is in the way
+)
+
+// judge needs the lease's mutex.
+func (a *attempt) judge(now time.Duration) verdict {
 	le := a.lease
-	le.mu.Lock()
-	now := le.locker.opt.Clock()
 	holding := le.holding(now)
-	ready := holding && le.ballot.fenceReady()
-	repropose := holding && !ready && le.ballot.repropose(now)
 	outdated := ""
 	if a.driven {
 		outdated = a.holder
 	}
 	answered, possible := le.tally(now, outdated, a.late)
-	conflict := le.conflicting()
-	dead := le.ballot.dead
-	pulse = le.pulse
-	le.mu.Unlock()
-	switch {
-	case dead:
-		return false, nil, a.withdrawn("the votes came too late to be of use")
+	switch conflict := le.conflicting(); {
+	case le.ballot.dead:
+		return verdict{withdraw, "the votes came too late to be of use"}
 	case conflict != "":
-		return false, nil, a.withdrawn(conflict)
-	case ready:
-		return true, nil, nil
+		return verdict{withdraw, conflict}
+	case holding && le.ballot.fenceReady():
+		return verdict{next: win}
+	case holding && le.ballot.outbid(now):
+		return verdict{next: repropose}
+	case a.partial && answered > 0:
+		return verdict{next: widen}
+	case possible < le.ballot.quorum:
+		return verdict{withdraw, "others have the votes"}
+	case !a.timed && le.disputed():
+		return verdict{next: startTimers}
+	}
+	return verdict{next: wait}
+}
+
+// disputed reports whether some node did not say yes, or no answer is to come.
+func (le *Lease) disputed() bool {
+	underWay := false
+	for i := range le.answers {
+		a := &le.answers[i]
+		underWay = underWay || a.inFlight
+		if a.err != nil || a.replied > 0 && a.reply.Outcome != Taken && a.reply.Outcome != Extended {
+			return true
+		}
+	}
+	return !underWay
+}
+
+// decided reports whether there is something to do.
+func (a *attempt) decided(now time.Duration) bool { return a.judge(now).next != wait }
+
+// act does what the replies so far ask for, and tells what that was: after all but a
+// win and a wait there may be more.
+func (a *attempt) act(ctx context.Context) (next, error) {
+	le := a.lease
+	le.mu.Lock()
+	now := le.locker.opt.Clock()
+	v := a.judge(now)
+	switch v.next {
+	case repropose:
+		le.ballot.repropose(now)
+	case widen:
+		a.partial = false
+	case startTimers:
+		a.timed = true
+	case wait, win, withdraw:
+	}
+	le.mu.Unlock()
+	switch v.next {
+	case withdraw:
+		return v.next, a.withdrawn(v.why)
 	case repropose:
 		le.askAll(ctx)
-	case a.partial && answered > 0:
-		a.partial = false
+	case widen:
 		le.askMissing(ctx)
-	case possible < le.ballot.quorum:
-		return false, nil, a.withdrawn("others have the votes")
+	case wait, win, startTimers:
 	}
-	return false, pulse, nil
+	return v.next, nil
 }
 
 // tally counts the nodes that answered, and those that are or may yet be ours. A
@@ -315,6 +425,9 @@ func (c *Contest) settled() {
 func (c *Contest) tallyAttempt(r Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.attempts == nil {
+		c.attempts = map[Result]uint64{}
+	}
 	c.attempts[r]++
 }
 

@@ -152,17 +152,23 @@ func (b *ballot) settleFence(now time.Duration) {
 	}
 }
 
-// repropose raises the proposal above what a quorum of valid votes stored, and
-// reports whether it did: the caller asks the nodes again.
-func (b *ballot) repropose(now time.Duration) bool {
+// outbid reports whether a quorum of valid votes stored a number above the proposal.
+func (b *ballot) outbid(now time.Duration) bool {
 	if !b.fenced || b.final != 0 {
 		return false
 	}
 	// Numbers below the proposal are answers to an earlier one, and will be renewed.
 	votes, _, highest := b.valid(now)
-	if votes < b.quorum || highest <= b.proposal {
+	return votes >= b.quorum && highest > b.proposal
+}
+
+// repropose raises the proposal above what a quorum of valid votes stored, and
+// reports whether it did: the caller asks the nodes again.
+func (b *ballot) repropose(now time.Duration) bool {
+	if !b.outbid(now) {
 		return false
 	}
+	_, _, highest := b.valid(now)
 	b.proposal = highest + 1
 	return true
 }

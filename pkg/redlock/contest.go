@@ -59,8 +59,7 @@ const eventBuffer = 64
 func (l *Locker) Contest(lock string) *Contest {
 	return &Contest{
 		locker: l, lock: lock, keys: l.keys(lock),
-		sights:   make([]sight, len(l.nodes)),
-		attempts: map[Result]uint64{},
+		sights: make([]sight, len(l.nodes)),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,7 +20,7 @@ type Lease struct {
 	mu      sync.Mutex
 	ballot  ballot
 	answers []answer
-	pulse   chan struct{} // closed and replaced at each reply
+	waiters []*waiter
 	ended   chan struct{} // closed when the token is known to be dead
 }
 
@@ -42,7 +43,7 @@ type answer struct {
 }
 
 func (l *Locker) newLease(lock string, keys Keys) (*Lease, error) {
-	token, err := newToken(l.opt.Entropy, l.info)
+	token, err := newToken(l.opt.Entropy, l.suffix)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (l *Locker) newLease(lock string, keys Keys) (*Lease, error) {
 		locker: l, lock: lock, keys: keys, token: token,
 		ballot:  newBallot(len(l.nodes), l.opt.TTL, l.opt.StopBudget, !l.opt.NoFencing),
 		answers: make([]answer, len(l.nodes)),
-		pulse:   make(chan struct{}), ended: make(chan struct{}),
+		ended:   make(chan struct{}),
 	}
 	if le.ballot.fenced {
 		if le.ballot.proposal, err = l.proposeFence(keys.Fence, l.opt.Clock()); err != nil {
@@ -252,11 +253,11 @@ func (le *Lease) prepare(r *round, i int) (q question, ok bool) {
 		a.again = a.again || a.asked != le.ballot.proposal
 		return question{}, false
 	}
-	now := r.start
+	now, fresh := r.start, !a.touched
 	a.sent, a.inFlight, a.sending, a.before, a.touched, a.asked = now, true, true, a.touched, true, le.ballot.proposal
 	req := Request{
 		Op: OpTake, Keys: le.keys, Token: le.token, TTL: le.locker.opt.TTL,
-		HaveVote: now < le.ballot.votes[i].until, Fence: le.ballot.proposal,
+		Fresh: fresh, HaveVote: now < le.ballot.votes[i].until, Fence: le.ballot.proposal,
 	}
 	le.locker.permit(i, now, r.until, &req)
 	r.add()
@@ -335,8 +336,7 @@ func (le *Lease) record(q question, reply Reply, err error) (next question, agai
 	// A refusal for being late told the node's time, so the next request will be right.
 	late := err == nil && reply.Outcome == Late && !a.retried
 	a.retried = late
-	close(le.pulse)
-	le.pulse = make(chan struct{})
+	le.wakeDecided(now)
 	if err != nil || !again && !late {
 		return question{}, false
 	}
@@ -374,12 +374,60 @@ func (l *Locker) report(r Round) {
 	}
 }
 
+// waiter waits for replies to decide something. One that decides nothing does not wake
+// it: waking costs about as much as the round trip on a fast network.
+type waiter struct {
+	decided func(now time.Duration) bool // called with the lease's mutex held
+	wake    chan struct{}
+}
+
+// await registers a waiter, which looks at what came before by itself; forget ends that.
+func (le *Lease) await(decided func(now time.Duration) bool) *waiter {
+	w := &waiter{decided: decided, wake: make(chan struct{}, 1)}
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	le.waiters = append(le.waiters, w)
+	return w
+}
+
+func (le *Lease) forget(w *waiter) {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	le.waiters = slices.DeleteFunc(le.waiters, func(o *waiter) bool { return o == w })
+}
+
+// wakeDecided needs le.mu.
+func (le *Lease) wakeDecided(now time.Duration) {
+	for _, w := range le.waiters {
+		if !w.decided(now) {
+			continue
+		}
+		select {
+		case w.wake <- struct{}{}:
+		default: // has been woken, and will look at this as well
+		}
+	}
+}
+
 // renewed waits until a quorum of votes is as young as the round.
 func (le *Lease) renewed(ctx context.Context, r *round) error {
-	limit := time.NewTimer(r.until - r.start)
-	defer limit.Stop()
+	w := le.await(func(now time.Duration) bool {
+		done, err := le.renewal(r, now)
+		return done || err != nil
+	})
+	defer le.forget(w)
+	// Nodes answer for themselves when a node timeout is over. Only what must end sooner
+	// needs a timer, which costs a wake-up just when the nodes want to run.
+	var limit <-chan time.Time
+	if left := r.until - r.start; left < le.locker.opt.NodeTimeout {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		limit = timer.C
+	}
 	for over := false; ; {
-		done, pulse, err := le.renewal(r)
+		le.mu.Lock()
+		done, err := le.renewal(r, le.locker.opt.Clock())
+		le.mu.Unlock()
 		switch {
 		case done || err != nil:
 			return err
@@ -387,25 +435,23 @@ func (le *Lease) renewed(ctx context.Context, r *round) error {
 			return le.tooFew(r)
 		}
 		select {
-		case <-pulse:
+		case <-w.wake:
 		case <-ctx.Done():
 			return fmt.Errorf("renew lock %q: %w", le.lock, ctx.Err())
 		case <-r.finished:
 			over = true
-		case <-limit.C:
+		case <-limit:
 			over = true
 		}
 	}
 }
 
-// renewal judges a round of renewals as of now.
-func (le *Lease) renewal(r *round) (done bool, pulse <-chan struct{}, err error) {
-	le.mu.Lock()
-	defer le.mu.Unlock()
-	if !le.holding(le.locker.opt.Clock()) {
-		return false, nil, fmt.Errorf("renew lock %q: %w: %s", le.lock, ErrLost, le.whyLost())
+// renewal judges a round of renewals as of now. It needs le.mu.
+func (le *Lease) renewal(r *round, now time.Duration) (done bool, err error) {
+	if !le.holding(now) {
+		return false, fmt.Errorf("renew lock %q: %w: %s", le.lock, ErrLost, le.whyLost())
 	}
-	return le.ballot.deadline() >= r.start+le.ballot.life, le.pulse, nil
+	return le.ballot.deadline() >= r.start+le.ballot.life, nil
 }
 
 // whyLost says in words what ended the lease.

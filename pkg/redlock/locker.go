@@ -79,9 +79,10 @@ const (
 
 // Locker takes leases on a fixed list of nodes. It is safe for concurrent use.
 type Locker struct {
-	nodes []Node
-	opt   Options
-	info  TokenInfo
+	nodes  []Node
+	opt    Options
+	info   TokenInfo
+	suffix string // of every token
 
 	mu      sync.Mutex
 	watches []watch
@@ -104,10 +105,10 @@ func New(nodes []Node, opt Options) (*Locker, error) {
 		return nil, fmt.Errorf("redlock: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	info := TokenInfo{Identity: opt.Identity, TTL: opt.TTL, Nodes: len(nodes), ListHash: listHash(names)}
 	return &Locker{
 		nodes: slices.Clone(nodes), opt: opt, watches: make([]watch, len(nodes)), fences: map[string]uint64{},
-		info: TokenInfo{Identity: opt.Identity, TTL: opt.TTL, Nodes: len(nodes), ListHash: listHash(names)},
-		ctx:  ctx, cancel: cancel,
+		info: info, suffix: info.suffix(), ctx: ctx, cancel: cancel,
 	}, nil
 }
 

@@ -88,6 +88,9 @@ type Request struct {
 	// Quarantine is how long a server must have been up to be mature. 0 makes every
 	// server mature.
 	Quarantine time.Duration
+	// Fresh says that the node cannot hold the token, so that it may try to set the key
+	// before it looks at it. It changes nothing else.
+	Fresh bool
 	// HaveVote says that the caller has a valid vote at this node, so that an
 	// absent key was its own and may be set again although the server is young.
 	HaveVote bool

@@ -29,12 +29,13 @@ type TokenInfo struct {
 
 // newToken makes a token: secret:version:ttl in ms:nodes:hash of the list:identity.
 // The secret comes first, so that tokens differ in their first bytes.
-func newToken(entropy io.Reader, info TokenInfo) (string, error) {
-	secret := make([]byte, secretBytes)
-	if _, err := io.ReadFull(entropy, secret); err != nil {
+func newToken(entropy io.Reader, suffix string) (string, error) {
+	var secret [secretBytes]byte
+	if _, err := io.ReadFull(entropy, secret[:]); err != nil {
 		return "", fmt.Errorf("read random bytes for a lease token: %w", err)
 	}
-	return hex.EncodeToString(secret) + info.suffix(), nil
+	b := make([]byte, 0, 2*secretBytes+len(suffix))
+	return string(append(hex.AppendEncode(b, secret[:]), suffix...)), nil
 }
 
 // suffix is the part of a token that does not change between attempts.

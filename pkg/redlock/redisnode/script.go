@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,8 @@ import (
 var (
 	//go:embed lock.lua
 	lockTemplate string
+	//go:embed claim.lua
+	claimTemplate string
 	//go:embed who.lua
 	whoAnswers string
 )
@@ -28,9 +31,9 @@ var lockSource = strings.Replace(lockTemplate, whoMark, whoAnswers, 1)
 
 var lockScript = redis.NewScript(lockSource)
 
-// scriptOf is the script that only the process with that run_id may get.
-func scriptOf(runID string) string {
-	return strings.Replace(lockTemplate, whoMark, "-- for "+runID+"\n", 1)
+// forServer makes the script that only the process with that run_id may get.
+func forServer(template, runID string) string {
+	return strings.Replace(template, whoMark, "-- for "+runID+"\n", 1)
 }
 
 // MaxFence is the largest proposal for a fencing token: the numbers of Lua and
@@ -64,6 +67,9 @@ func check(req redlock.Request) error {
 // encode appends the request as EVALSHA, or as EVAL with the source.
 func (s *session) encode(b []byte, req *redlock.Request, eval bool) []byte {
 	asks := s.mustAsk(req, eval)
+	if req.Fresh && !asks && s.mayClaim(req) {
+		return s.encodeClaim(b, req)
+	}
 	size := 3 + 2 + 8
 	if asks {
 		size += 5
@@ -103,6 +109,32 @@ func (s *session) encode(b []byte, req *redlock.Request, eval bool) []byte {
 	return b
 }
 
+// mayClaim reports whether the server has the script for a first take, and may set an
+// absent key.
+func (s *session) mayClaim(req *redlock.Request) bool {
+	return req.Op == redlock.OpTake && s.claimHash != "" && s.mature(req)
+}
+
+// endOfTime is later than every clock, and as exact as Lua counts.
+const endOfTime = 1 << 53
+
+func (s *session) encodeClaim(b []byte, req *redlock.Request) []byte {
+	keys := 1
+	if req.Keys.Fence != "" && req.Fence > 0 {
+		keys = 2
+	}
+	b = appendArray(b, 3+keys+4)
+	b = appendString(appendString(b, "evalsha"), s.claimHash)
+	b = appendString(appendInt(b, int64(keys)), req.Keys.Lock)
+	if keys == 2 {
+		b = appendString(b, req.Keys.Fence)
+	}
+	b = appendString(b, req.Token)
+	b = appendInt(b, req.TTL.Milliseconds())
+	b = appendInt(b, cmp.Or(req.NotAfter, endOfTime))
+	return appendInt(b, int64(req.Fence)) //nolint:gosec // at most MaxFence
+}
+
 // mustAsk reports whether the server has to be asked who it is and for how long it has
 // been up.
 func (s *session) mustAsk(req *redlock.Request, eval bool) bool {
@@ -129,8 +161,8 @@ func (r *refusal) Error() string { return fmt.Sprintf("key %q: %s", r.key, r.msg
 
 var errAnswer = errors.New("the answer is not one of the lock script")
 
-// decode reads the script's answer: {outcome, time, counter, owner, PTTL} and, where it
-// was asked, who answers.
+// decode reads a script's answer: {outcome, time, counter, owner, PTTL} and, where it
+// was asked, who answers. Without a key that is another's it may end after the counter.
 func decode(v any) (redlock.Reply, error) {
 	list, ok := v.([]any)
 	if !ok || len(list) < 3 {
@@ -142,17 +174,14 @@ func decode(v any) (redlock.Reply, error) {
 		return redlock.Reply{}, &refusal{key: key, msg: msg}
 	}
 	d := decoder{list: list}
-	pttl := d.number(4)
 	reply := redlock.Reply{
 		Outcome: redlock.Outcome(d.number(0)), //nolint:gosec // 1 to 7
 		Time:    d.number(1),
 		Fence:   uint64(d.number(2)), //nolint:gosec // never negative
-		Owner:   d.text(3),
-		PTTL:    time.Duration(pttl) * time.Millisecond,
 		Uptime:  -1,
 	}
-	if pttl == -1 {
-		reply.PTTL = redlock.NoExpiry
+	if len(list) > 3 || reply.Outcome == redlock.Held {
+		d.owner(&reply)
 	}
 	if len(list) > 5 {
 		d.who(&reply, list[5])
@@ -186,6 +215,15 @@ func (d *decoder) text(i int) string {
 	}
 	d.bad = true
 	return ""
+}
+
+// owner reads whose the key is.
+func (d *decoder) owner(reply *redlock.Reply) {
+	pttl := d.number(4)
+	reply.Owner, reply.PTTL = d.text(3), time.Duration(pttl)*time.Millisecond
+	if pttl == -1 {
+		reply.PTTL = redlock.NoExpiry
+	}
 }
 
 // who reads who answers.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -195,16 +196,17 @@ type session struct {
 
 	// Guarded by the node's mutex.
 
-	hash     string    // of the script that only this server has
-	runID    string    // of the server, empty where its script has to ask
-	unread   []message // sent and not yet answered, in order
-	inFlight int       // bytes of them
-	alarm    time.Time // the read deadline that is set, or zero
-	again    []message // met a server that had forgotten the script
-	bare     bool      // the next request brings the script along
-	heardOf  bool      // the server answered a request
-	broken   error     // why the connection is of no use
-	buffer   []byte
+	hash      string    // of the script that only this server has
+	claimHash string    // of the one for a first take, empty where it does not work
+	runID     string    // of the server, empty where its script has to ask
+	unread    []message // sent and not yet answered, in order
+	inFlight  int       // bytes of them
+	alarm     time.Time // the read deadline that is set, or zero
+	again     []message // met a server that had forgotten the script
+	bare      bool      // the next request brings the script along
+	heardOf   bool      // the server answered a request
+	broken    error     // why the connection is of no use
+	buffer    []byte
 }
 
 // connect makes a session within DialTimeout. It ends early, with an error, when
@@ -255,24 +257,37 @@ func (n *Node) greet(ctx context.Context, s *session) error {
 		return err
 	}
 	s.fitness, s.asksInfo = asked.verdict()
-	return s.nameServer(ctx, infoField(asked.server.Val(), "run_id"))
+	return s.nameServer(ctx, asked.server.Val())
 }
 
-// nameServer gives the server the script that says its run_id, and asks once more who got
-// it: behind a proxy that may be another.
-func (s *session) nameServer(ctx context.Context, runID string) error {
+// nameServer gives the server the scripts that say its run_id, and asks once more who got
+// them: behind a proxy that may be another.
+func (s *session) nameServer(ctx context.Context, server string) error {
+	runID := infoField(server, "run_id")
 	if !plainName(runID) {
 		return nil
 	}
 	pipe := s.conn.Pipeline()
-	load, who := pipe.ScriptLoad(ctx, scriptOf(runID)), pipe.Info(ctx, "server")
+	load, claim := pipe.ScriptLoad(ctx, forServer(lockTemplate, runID)), pipe.ScriptLoad(ctx, forServer(claimTemplate, runID))
+	who := pipe.Info(ctx, "server")
 	if _, err := pipe.Exec(ctx); unusable(err) {
 		return err
 	}
-	if load.Err() == nil && infoField(who.Val(), "run_id") == runID {
-		s.hash, s.runID = load.Val(), runID
+	if load.Err() != nil || infoField(who.Val(), "run_id") != runID {
+		return nil
+	}
+	s.hash, s.runID = load.Val(), runID
+	if claim.Err() == nil && setsAndGets(infoField(server, "redis_version")) {
+		s.claimHash = claim.Val()
 	}
 	return nil
+}
+
+// setsAndGets tells whether SET has the option GET: since Redis 6.2.
+func setsAndGets(version string) bool {
+	var major, minor int
+	n, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && n == 2 && (major > 6 || major == 6 && minor >= 2)
 }
 
 // plainName tells whether a run_id can stand in a script as it is.
