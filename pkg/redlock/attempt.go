@@ -30,7 +30,7 @@ func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
 			return nil, fmt.Errorf("%w: %w", errWithdrawn, c.noClocks())
 		}
 	}
-	le, err := c.locker.newLease(c.lock, c.keys)
+	le, err := c.locker.newLease(c.lock, c.keys, began)
 	if err != nil {
 		return nil, fmt.Errorf("acquire lock %q: %w", c.lock, err)
 	}
@@ -130,8 +130,9 @@ func (t *timers) start(l *Locker, began time.Duration) {
 	t.timeout = l.opt.NodeTimeout
 	t.tick = time.NewTimer(t.timeout - elapsed)
 	// The holder releases on all nodes at once: what still refuses in its name after
-	// a few round trips will go on refusing.
-	t.grace = time.NewTimer(min(t.timeout, 4*l.roundTrip()+time.Millisecond) - elapsed)
+	// a few round trips will go on refusing. A busy machine lets a process wait for
+	// milliseconds: who takes that for a node that is down withdraws though it has won.
+	t.grace = time.NewTimer(min(t.timeout, 4*l.roundTrip()+max(t.timeout/20, time.Millisecond)) - elapsed)
 }
 
 func (t *timers) again() { t.tick.Reset(t.timeout) }
@@ -161,7 +162,7 @@ func (a *attempt) set(f func()) {
 
 func (a *attempt) ask(ctx context.Context, first []int) {
 	if first == nil {
-		a.lease.askAll(ctx)
+		a.lease.askAll(ctx, a.began)
 		return
 	}
 	a.askAt(ctx, first)
@@ -270,7 +271,7 @@ func (a *attempt) act(ctx context.Context) (next, error) {
 	case withdraw:
 		return v.next, a.withdrawn(v.why)
 	case repropose:
-		le.askAll(ctx)
+		le.askAll(ctx, now)
 	case widen:
 		le.askMissing(ctx)
 	case wait, win, startTimers:
@@ -333,7 +334,7 @@ func (le *Lease) wants(i int) bool {
 
 // askMissing asks every node whose vote is missing and that has not refused.
 func (le *Lease) askMissing(ctx context.Context) {
-	r := le.newTakes(ctx)
+	r := le.newTakes(ctx, le.locker.opt.Clock())
 	for i := range le.locker.nodes {
 		if le.wants(i) && !le.refusedBy(i) {
 			le.ask(r, i)

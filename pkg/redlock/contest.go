@@ -29,6 +29,12 @@ type Contest struct {
 	notBefore time.Duration // when the wait after a split vote is over
 	after     time.Duration // when others have had their turn, see defers
 
+	// Who withdraws does not tell, so a token that is new at a quorum may be gone soon: it
+	// is looked at again when an attempt's time is over.
+	met      string
+	looks    int           // how many more of those are due
+	nextLook time.Duration // when the next one is
+
 	attempts map[Result]uint64
 
 	heard   int // the highest priority heard of
@@ -307,6 +313,9 @@ func (c *Contest) untilNext() time.Duration {
 	if at := c.due(); at != never {
 		wait = min(wait, max(at-c.locker.opt.Clock(), 0))
 	}
+	if at := c.lookAgainAt(); at != never {
+		wait = min(wait, max(at-c.locker.opt.Clock(), 0))
+	}
 	if len(c.silent()) > 0 || c.refused() != "" {
 		wait = min(wait, max(c.locker.opt.RenewInterval, 100*time.Millisecond))
 	}
@@ -334,15 +343,45 @@ func (c *Contest) silent() []int {
 	return out
 }
 
-// stale lists the nodes to look at: those that did not answer, and those whose word
-// is about to be a TTL old.
+// lookAgainAt is when the token that a quorum shows has to be looked at again, if so.
+func (c *Contest) lookAgainAt() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looks == 0 {
+		return never
+	}
+	return c.nextLook
+}
+
+// meets notes that a node shows a token, and when to look at it again if it is new at a
+// quorum: soon, and when an attempt must have ended. It needs c.mu.
+func (c *Contest) meets(owner string, now time.Duration) {
+	count := 0
+	for _, s := range c.sights {
+		if s.owner == owner {
+			count++
+		}
+	}
+	if owner != c.met && count >= Quorum(len(c.sights)) {
+		c.met, c.looks, c.nextLook = owner, 2, now+c.locker.opt.NodeTimeout
+	}
+}
+
+// stale lists the nodes to look at: those that did not answer, those whose word
+// is about to be a TTL old, and those that showed a token which may have been withdrawn.
 func (c *Contest) stale() []int {
 	out := c.silent()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.locker.opt.Clock() - c.locker.opt.TTL*9/10
+	now := c.locker.opt.Clock()
+	old := now - c.locker.opt.TTL*9/10
+	again := c.looks > 0 && c.nextLook <= now
+	if again {
+		c.looks--
+		c.nextLook = now + attemptTimeouts*c.locker.opt.NodeTimeout
+	}
 	for i, s := range c.sights {
-		if s.err == nil && (s.at <= old || c.refusal != "") {
+		if s.err == nil && (s.at <= old || c.refusal != "" || again && s.owner == c.met) {
 			out = append(out, i)
 		}
 	}
@@ -425,6 +464,9 @@ func (c *Contest) see(i int, r Reply, err error) {
 		s.freeAt = max(s.freeAt, young)
 	}
 	c.sights[i] = s
+	if s.owner != "" {
+		c.meets(s.owner, now)
+	}
 	c.defers(s)
 	c.checkOwner(r)
 }

@@ -42,8 +42,8 @@ type answer struct {
 	err      error         // of the last request, nil after a reply
 }
 
-func (l *Locker) newLease(lock string, keys Keys) (*Lease, error) {
-	token, err := newToken(l.opt.Entropy, l.suffix)
+func (l *Locker) newLease(lock string, keys Keys, now time.Duration) (*Lease, error) {
+	token, err := l.freshToken()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (l *Locker) newLease(lock string, keys Keys) (*Lease, error) {
 		ended:   make(chan struct{}),
 	}
 	if le.ballot.fenced {
-		if le.ballot.proposal, err = l.proposeFence(keys.Fence, l.opt.Clock()); err != nil {
+		if le.ballot.proposal, err = l.proposeFence(keys.Fence, now); err != nil {
 			return nil, err
 		}
 	}
@@ -198,8 +198,8 @@ func (r *round) done() {
 
 // newTakes starts a round of takes, which may last a node timeout, and never beyond the
 // end of a held lease.
-func (le *Lease) newTakes(ctx context.Context) *round {
-	now, limit := le.locker.opt.Clock(), le.locker.opt.NodeTimeout
+func (le *Lease) newTakes(ctx context.Context, now time.Duration) *round {
+	limit := le.locker.opt.NodeTimeout
 	le.mu.Lock()
 	if le.ballot.held {
 		limit = min(limit, le.ballot.deadline()-le.ballot.stop-now)
@@ -208,9 +208,10 @@ func (le *Lease) newTakes(ctx context.Context) *round {
 	return le.locker.roundAt(ctx, now, max(limit, time.Millisecond))
 }
 
-// askAll sends a take to every node that has none in flight.
-func (le *Lease) askAll(ctx context.Context) *round {
-	r := le.newTakes(ctx)
+// askAll sends a take to every node that has none in flight. The votes are dated from
+// now, which must be past.
+func (le *Lease) askAll(ctx context.Context, now time.Duration) *round {
+	r := le.newTakes(ctx, now)
 	for i := range le.locker.nodes {
 		le.ask(r, i)
 	}
@@ -350,7 +351,7 @@ func (le *Lease) record(q question, reply Reply, err error) (next question, agai
 // is over, and one that wraps ErrNoQuorum when too few nodes answered: then the lease
 // is held until its old deadline, and Renew may be tried again.
 func (le *Lease) Renew(ctx context.Context) error {
-	r := le.askAll(ctx)
+	r := le.askAll(ctx, le.locker.opt.Clock())
 	err := le.renewed(ctx, r)
 	le.locker.report(Round{Renewal: true, Took: le.locker.opt.Clock() - r.start, Result: renewalResult(err)})
 	return err

@@ -85,6 +85,7 @@ type Locker struct {
 	suffix string // of every token
 
 	mu      sync.Mutex
+	spare   string // a token that nobody has used yet, or empty
 	watches []watch
 	fences  map[string]uint64 // the highest fence seen anywhere, by lock key
 
@@ -106,10 +107,12 @@ func New(nodes []Node, opt Options) (*Locker, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	info := TokenInfo{Identity: opt.Identity, TTL: opt.TTL, Nodes: len(nodes), ListHash: listHash(names)}
-	return &Locker{
+	l := &Locker{
 		nodes: slices.Clone(nodes), opt: opt, watches: make([]watch, len(nodes)), fences: map[string]uint64{},
 		info: info, suffix: info.suffix(), ctx: ctx, cancel: cancel,
-	}, nil
+	}
+	l.stockToken()
+	return l, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -186,6 +189,27 @@ func (l *Locker) keys(lock string) Keys {
 	return k
 }
 
+// freshToken returns a token that was never used.
+func (l *Locker) freshToken() (string, error) {
+	l.mu.Lock()
+	token := l.spare
+	l.spare = ""
+	l.mu.Unlock()
+	if token != "" {
+		return token, nil
+	}
+	return newToken(l.opt.Entropy, l.suffix)
+}
+
+// stockToken makes the next token while nobody waits for it.
+func (l *Locker) stockToken() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spare == "" {
+		l.spare, _ = newToken(l.opt.Entropy, l.suffix) // who needs it will tell why there is none
+	}
+}
+
 // answered takes in node i's reply to a request about a lock.
 func (l *Locker) answered(i int, fenceKey string, sent time.Duration, r Reply) {
 	l.mu.Lock()
@@ -238,7 +262,7 @@ func (l *Locker) clocksKnown() bool {
 func (l *Locker) proposeFence(fenceKey string, now time.Duration) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	times := make([]time.Duration, 0, len(l.watches))
+	times := make([]time.Duration, 0, 8)
 	for i := range l.watches {
 		if c := &l.watches[i].clock; c.known {
 			times = append(times, c.middle(now))

@@ -639,3 +639,32 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Error("the same node twice was accepted")
 	}
 }
+
+// Who withdraws says nothing. A standby that met the votes of one who was about to win must
+// not wait for them to run out.
+func TestAWithdrawalThatLookedLikeAWinCostsOthersNoTTL(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		standby := w.client("standby")
+		other := w.client("other")
+		req := redlock.Request{Op: redlock.OpTake, Keys: redlock.Keys{Lock: "podlease:orders", Fence: "podlease:orders:fence", Channel: "podlease:orders:released"},
+			Token: strings.Repeat("a", 32) + ":1:10000:3:" + strings.Repeat("0", 8) + ":other", TTL: ttl}
+		for _, n := range other.nodes[:2] {
+			n.Send(context.Background(), req, func(redlock.Reply, error) {})
+		}
+		won := make(chan time.Time, 1)
+		go func() {
+			w.acquire(standby)
+			won <- time.Now()
+		}()
+		time.Sleep(time.Millisecond) // until it has looked
+		synctest.Wait()
+		req.Op = redlock.OpRelease
+		for _, n := range other.nodes[:2] {
+			n.Send(context.Background(), req, func(redlock.Reply, error) {})
+		}
+		limit := 5 * standby.Options().NodeTimeout
+		if took := (<-won).Sub(w.start); took > limit {
+			t.Fatalf("the lease was acquired %v after a withdrawal, want at most %v: as long as an attempt may last, and a node timeout", took, limit)
+		}
+	})
+}

@@ -32,6 +32,7 @@ func (le *Lease) withdraw(ctx context.Context) {
 			le.releaseAt(ctx, i, "", le.locker.opt.NodeTimeout, nil)
 		}
 	}
+	le.locker.stockToken()
 }
 
 // release sends the releases, behind the takes that are in flight, and waits for the
@@ -46,6 +47,7 @@ func (le *Lease) release(ctx context.Context, notice string) error {
 			le.behind(i, func() { le.releaseAt(ctx, i, notice, le.locker.opt.NodeTimeout, results) })
 		}
 	}
+	le.locker.stockToken()
 	return le.awaitReleases(ctx, results, waiting)
 }
 
