@@ -31,20 +31,25 @@ type held struct {
 	release func(ctx context.Context) error
 }
 
-// contenders are podlease and both kinds of redsync, each with connections of its own.
+// contenders are both kinds of podlease and of redsync, each with connections of its own.
 func contenders(r *rig, servers []*redistest.Server, ttl time.Duration) []contender {
 	return []contender{
-		podlease(newLocker(r, servers, redlock.Options{TTL: ttl, Identity: "bench"})),
+		podlease(ourName, newLocker(r, servers, redlock.Options{TTL: ttl, Identity: "bench"})),
+		podlease(unfenced, newLocker(r, servers, redlock.Options{TTL: ttl, Identity: "bench", NoFencing: true})),
 		redsyncContender("redsync fail-fast", newRedsync(r, servers, nil), redsync.WithExpiry(ttl), redsync.WithFailFast(true)),
 		redsyncContender("redsync", newRedsync(r, servers, nil), redsync.WithExpiry(ttl)),
 	}
 }
 
-// ourName is what podlease is called in the report.
-const ourName = "podlease"
+// What podlease is called in the report: with fencing tokens, which redsync has not, and
+// without, as with --fencing=off and --fencing=kubernetes.
+const (
+	ourName  = "podlease"
+	unfenced = "podlease no fencing"
+)
 
-func podlease(locker *redlock.Locker) contender {
-	return contender{name: ourName, take: func(ctx context.Context, lock string) (held, error) {
+func podlease(name string, locker *redlock.Locker) contender {
+	return contender{name: name, take: func(ctx context.Context, lock string) (held, error) {
 		lease, err := locker.Acquire(ctx, lock)
 		if err != nil {
 			return held{}, err

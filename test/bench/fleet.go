@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/podlease/podlease/pkg/boottime"
 	"github.com/podlease/podlease/test/redistest"
@@ -19,6 +20,7 @@ func newFleet(ctx context.Context, r *rig, servers []*redistest.Server, set sett
 	var members []*sidecartest.Sidecar
 	e := &electorate{
 		active: make(chan activation, handoverMembers),
+		ended:  make(chan time.Duration, handoverMembers),
 		stepDown: func(ctx context.Context, i int) error {
 			return post(ctx, members[i].Control, "/v1/step-down?for=60s")
 		},
@@ -38,7 +40,8 @@ func newFleet(ctx context.Context, r *rig, servers []*redistest.Server, set sett
 	return e, err
 }
 
-// follow notes when a sidecar's stream of changes first says that it is active.
+// follow notes when a sidecar's stream of changes first says that it is active, and that
+// it is no longer.
 func (e *electorate) follow(ctx context.Context, member int, addr string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/leadership?watch=true", http.NoBody)
 	if err != nil {
@@ -61,6 +64,9 @@ func (e *electorate) follow(ctx context.Context, member int, addr string) error 
 			_ = json.Unmarshal([]byte(data), &doc) // what is no document says nobody is active
 			if doc.Active && !was {
 				e.active <- activation{member, at}
+			}
+			if was && !doc.Active {
+				e.ended <- at
 			}
 			was = doc.Active
 		}

@@ -16,7 +16,7 @@ const block = 25
 func measureFrozen(ctx context.Context, set settings, rep *report) error {
 	return withRig(func(r *rig) error {
 		servers := r.servers(3)
-		c := podlease(newLocker(r, servers, redlock.Options{TTL: set.ttl, Identity: "bench"}))
+		c := podlease(ourName, newLocker(r, servers, redlock.Options{TTL: set.ttl, Identity: "bench"}))
 		kept, err := c.take(ctx, "kept")
 		if err != nil {
 			return fmt.Errorf("take the lease to keep: %w", err)

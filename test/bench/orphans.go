@@ -38,7 +38,7 @@ func reproduceOrphans(ctx context.Context, _ settings, rep *report) error {
 		}
 		fast := redsyncContender("redsync fail-fast", newRedsync(r, servers, through), redsync.WithExpiry(orphanTTL), redsync.WithFailFast(true))
 		patient := redsyncContender("redsync", newRedsync(r, servers, through), redsync.WithExpiry(orphanTTL))
-		for _, c := range []contender{podlease(locker), fast, patient} {
+		for _, c := range []contender{podlease(ourName, locker), fast, patient} {
 			left, err := orphansOf(ctx, c, servers)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)

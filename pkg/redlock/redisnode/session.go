@@ -273,12 +273,11 @@ func (s *session) nameServer(ctx context.Context, server string) error {
 	if _, err := pipe.Exec(ctx); unusable(err) {
 		return err
 	}
-	if load.Err() != nil || infoField(who.Val(), "run_id") != runID {
-		return nil
-	}
-	s.hash, s.runID = load.Val(), runID
-	if claim.Err() == nil && setsAndGets(infoField(server, "redis_version")) {
-		s.claimHash = claim.Val()
+	if load.Err() == nil && infoField(who.Val(), "run_id") == runID {
+		s.hash, s.runID = load.Val(), runID
+		if claim.Err() == nil && setsAndGets(infoField(server, "redis_version")) {
+			s.claimHash = claim.Val()
+		}
 	}
 	return nil
 }
