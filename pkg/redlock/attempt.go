@@ -130,9 +130,10 @@ func (t *timers) start(l *Locker, began time.Duration) {
 	t.timeout = l.opt.NodeTimeout
 	t.tick = time.NewTimer(t.timeout - elapsed)
 	// The holder releases on all nodes at once: what still refuses in its name after
-	// a few round trips will go on refusing. A busy machine lets a process wait for
-	// milliseconds: who takes that for a node that is down withdraws though it has won.
-	t.grace = time.NewTimer(min(t.timeout, 4*l.roundTrip()+max(t.timeout/20, time.Millisecond)) - elapsed)
+	// a few round trips will go on refusing. On a busy machine a node may only be late,
+	// and a winner withdraws; but many candidates and a frozen node elect nobody for long
+	// if each of them waits longer.
+	t.grace = time.NewTimer(min(t.timeout, 4*l.roundTrip()+time.Millisecond) - elapsed)
 }
 
 func (t *timers) again() { t.tick.Reset(t.timeout) }
