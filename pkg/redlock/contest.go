@@ -310,10 +310,7 @@ const never = time.Duration(1<<63 - 1)
 // fresh; and less where a node has to be asked that did not answer.
 func (c *Contest) untilNext() time.Duration {
 	wait := c.locker.opt.TTL
-	if at := c.due(); at != never {
-		wait = min(wait, max(at-c.locker.opt.Clock(), 0))
-	}
-	if at := c.lookAgainAt(); at != never {
+	if at := min(c.due(), c.lookAgainAt()); at != never {
 		wait = min(wait, max(at-c.locker.opt.Clock(), 0))
 	}
 	if len(c.silent()) > 0 || c.refused() != "" {
