@@ -305,6 +305,9 @@ func (c *Candidate) hold(ctx context.Context, lease *redlock.Lease) {
 	kept := make(chan error, 1)
 	go func() { kept <- lease.Keep(renew) }()
 	t := &term{lease: lease}
+	if c.cfg.Tokens == nil {
+		t.token, t.granted = lease.FencingToken(), true
+	}
 	c.set(func() { c.term, c.lastLoss = t, "" })
 	end := &ending{candidate: c, term: t, kept: kept, stopRenewing: stopRenewing}
 	if c.grant(ctx, end) {
@@ -314,18 +317,18 @@ func (c *Candidate) hold(ctx context.Context, lease *redlock.Lease) {
 	c.set(func() { c.term = nil })
 }
 
-// grant makes the fencing token of the term known, and with it the candidate active. It
-// reports false when the term ended before.
+// grant makes the fencing token of the term known if it comes from elsewhere, and with
+// it the candidate active. It reports false when the term ended before.
 func (c *Candidate) grant(ctx context.Context, end *ending) bool {
-	token := end.term.lease.FencingToken()
-	if c.cfg.Tokens != nil {
-		var ok bool
-		if token, ok = c.fetchToken(ctx, end); !ok {
+	t := end.term
+	if !t.granted {
+		token, ok := c.fetchToken(ctx, end)
+		if !ok {
 			return false
 		}
+		c.set(func() { t.token, t.granted = token, true })
 	}
-	c.set(func() { end.term.token, end.term.granted = token, true })
-	c.event(LeaderElected, token, fmt.Sprintf("%s holds the lease on %q", c.cfg.Identity, c.cfg.Lock))
+	c.event(LeaderElected, t.token, fmt.Sprintf("%s holds the lease on %q", c.cfg.Identity, c.cfg.Lock))
 	return true
 }
 

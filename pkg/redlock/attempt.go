@@ -17,10 +17,10 @@ var errWithdrawn = errors.New("withdrawn")
 // candidates that split the votes would wait for each other's keys to run out.
 const attemptTimeouts = 3
 
-// attempt tries once with a fresh token: at the given nodes first and at the rest
-// after the first reply, or at all of them when first is nil. It returns an error
-// that wraps errWithdrawn when it did not get the lease.
-func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
+// attempt tries once with a fresh token, at all nodes at once. Driven says that a
+// release set it off. It returns an error that wraps errWithdrawn when it did not get
+// the lease.
+func (c *Contest) attempt(ctx context.Context, driven bool) (*Lease, error) {
 	start := c.locker.opt.Clock()
 	began := start
 	if !c.mayPropose() {
@@ -34,8 +34,8 @@ func (c *Contest) attempt(ctx context.Context, first []int) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquire lock %q: %w", c.lock, err)
 	}
-	a := &attempt{contest: c, lease: le, began: began, holder: c.holderToken(), driven: len(first) > 0, partial: len(first) > 0}
-	err = a.run(ctx, first)
+	a := &attempt{contest: c, lease: le, began: began, holder: c.holderToken(), driven: driven}
+	err = a.run(ctx)
 	if err != nil {
 		le.withdraw(ctx)
 	}
@@ -71,10 +71,9 @@ type attempt struct {
 	holder  string // whose lease was last seen
 
 	// Guarded by the lease's mutex.
-	driven  bool // the holder's release set it off, so its refusals may be out of date
-	partial bool // the rest of the nodes has yet to be asked
-	late    bool // who has not answered by now is slow, or down
-	timed   bool // timers run, because something is in the way
+	driven bool // the holder's release set it off, so its refusals may be out of date
+	late   bool // who has not answered by now is slow, or down
+	timed  bool // timers run, because something is in the way
 }
 
 // run asks until the lease is held, or cannot be had by this token.
@@ -82,8 +81,8 @@ type attempt struct {
 // Nodes answer for themselves when their time is over, so there is nothing to time
 // before one has said something else than yes: a timer that no other of the process
 // precedes costs a wake-up at the very moment in which the nodes want to run.
-func (a *attempt) run(ctx context.Context, first []int) error {
-	a.ask(ctx, first) // before anything is set up to wait: the nodes work meanwhile
+func (a *attempt) run(ctx context.Context) error {
+	a.lease.askAll(ctx, a.began) // before anything is set up to wait: the nodes work meanwhile
 	w := a.lease.await(a.decided)
 	defer a.lease.forget(w)
 	var timers timers
@@ -109,7 +108,6 @@ func (a *attempt) run(ctx context.Context, first []int) error {
 			if tries++; tries > attemptTimeouts {
 				return a.withdrawn("no answer from a quorum in time")
 			}
-			a.set(func() { a.partial = false })
 			a.lease.askMissing(ctx)
 		case <-ctx.Done():
 			return fmt.Errorf("acquire lock %q: %w", a.contest.lock, ctx.Err())
@@ -161,22 +159,6 @@ func (a *attempt) set(f func()) {
 	f()
 }
 
-func (a *attempt) ask(ctx context.Context, first []int) {
-	if first == nil {
-		a.lease.askAll(ctx, a.began)
-		return
-	}
-	a.askAt(ctx, first)
-}
-
-func (a *attempt) askAt(ctx context.Context, nodes []int) {
-	r := a.contest.locker.newRound(ctx, a.contest.locker.opt.NodeTimeout)
-	for _, i := range nodes {
-		a.lease.ask(r, i)
-	}
-	r.done()
-}
-
 // onNotice asks again at a node that announced a release.
 func (a *attempt) onNotice(ctx context.Context, ev event) {
 	if ev.notice.Kind == NoticeMessage && ev.notice.Message == noticeReleased && a.lease.wants(ev.node) {
@@ -203,7 +185,6 @@ const (
 	win
 	withdraw
 	repropose   // the nodes stored larger fencing tokens than the proposal
-	widen       // to the nodes that were not asked first
 	startTimers // something is in the way
 )
 
@@ -215,7 +196,6 @@ func (a *attempt) judge(now time.Duration) verdict {
 	if a.driven {
 		outdated = a.holder
 	}
-	answered, possible := le.tally(now, outdated, a.late)
 	switch conflict := le.conflicting(); {
 	case le.ballot.dead:
 		return verdict{withdraw, "the votes came too late to be of use"}
@@ -225,9 +205,7 @@ func (a *attempt) judge(now time.Duration) verdict {
 		return verdict{next: win}
 	case holding && le.ballot.outbid(now):
 		return verdict{next: repropose}
-	case a.partial && answered > 0:
-		return verdict{next: widen}
-	case possible < le.ballot.quorum:
+	case le.possible(now, outdated, a.late) < le.ballot.quorum:
 		return verdict{withdraw, "others have the votes"}
 	case !a.timed && le.disputed():
 		return verdict{next: startTimers}
@@ -261,8 +239,6 @@ func (a *attempt) act(ctx context.Context) (next, error) {
 	switch v.next {
 	case repropose:
 		le.ballot.repropose(now)
-	case widen:
-		a.partial = false
 	case startTimers:
 		a.timed = true
 	case wait, win, withdraw:
@@ -273,29 +249,25 @@ func (a *attempt) act(ctx context.Context) (next, error) {
 		return v.next, a.withdrawn(v.why)
 	case repropose:
 		le.askAll(ctx, now)
-	case widen:
-		le.askMissing(ctx)
 	case wait, win, startTimers:
 	}
 	return v.next, nil
 }
 
-// tally counts the nodes that answered, and those that are or may yet be ours. A
+// possible counts the nodes that are or may yet be ours. A
 // refusal in the name of the outdated holder counts as open: its release may be on
 // its way to that node, and will be announced.
 //
 // Where another's vote was met, a node that failed or is late, and has not answered to
 // this attempt, is none to wait for: the votes that are here would only keep others from a
 // quorum of the nodes that answer.
-func (le *Lease) tally(now time.Duration, outdated string, late bool) (answered, possible int) {
+func (le *Lease) possible(now time.Duration, outdated string, late bool) int {
 	met := slices.ContainsFunc(le.answers, func(a answer) bool {
 		return a.err == nil && !a.inFlight && a.replied > 0 && a.reply.Outcome == Held && a.reply.Owner != outdated
 	})
+	possible := 0
 	for i := range le.answers {
 		a := &le.answers[i]
-		if a.replied > 0 {
-			answered++
-		}
 		switch {
 		case now < le.ballot.votes[i].until:
 			possible++
@@ -309,7 +281,7 @@ func (le *Lease) tally(now time.Duration, outdated string, late bool) (answered,
 			possible++
 		}
 	}
-	return answered, possible
+	return possible
 }
 
 // conflicting says why a holder met in this attempt forbids contending.

@@ -80,7 +80,7 @@ func (l *Locker) Acquire(ctx context.Context, lock string) (*Lease, error) {
 // answered, are mature, or all of a split vote's losers have withdrawn.
 func (l *Locker) TryAcquire(ctx context.Context, lock string) (*Lease, error) {
 	c := l.Contest(lock)
-	le, err := c.attempt(ctx, nil)
+	le, err := c.attempt(ctx, false)
 	if errors.Is(err, errWithdrawn) {
 		return nil, c.whyNot(err)
 	}
@@ -99,7 +99,7 @@ func (c *Contest) SetPriority(p int) {
 // Acquire waits for the lease until ctx ends.
 func (c *Contest) Acquire(ctx context.Context) (*Lease, error) {
 	if c.delay() == 0 && c.refused() == "" {
-		if le, err := c.attempt(ctx, nil); !errors.Is(err, errWithdrawn) {
+		if le, err := c.attempt(ctx, false); !errors.Is(err, errWithdrawn) {
 			return le, err
 		}
 	}
@@ -164,7 +164,7 @@ func (c *Contest) next(ctx context.Context, timer <-chan time.Time) (*Lease, err
 func (c *Contest) onTimer(ctx context.Context) (*Lease, error) {
 	c.announce(ctx)
 	if c.due() <= c.locker.opt.Clock() {
-		return c.attempt(ctx, nil)
+		return c.attempt(ctx, false)
 	}
 	c.probe(ctx, c.stale())
 	return nil, errWithdrawn
@@ -172,13 +172,12 @@ func (c *Contest) onTimer(ctx context.Context) (*Lease, error) {
 
 // onNotice acts on a notice at the node that it came from.
 func (c *Contest) onNotice(ctx context.Context, ev event) (*Lease, error) {
-	first := []int{ev.node}
+	driven := false
 	switch {
 	case ev.notice.Kind == NoticeSubscribed:
 		// What was published before is lost, so look.
-		c.probe(ctx, first)
+		c.probe(ctx, []int{ev.node})
 		c.announce(ctx)
-		first = nil
 	case ev.notice.Kind != NoticeMessage:
 		return nil, errWithdrawn
 	case strings.HasPrefix(ev.notice.Message, noticePriority):
@@ -187,11 +186,12 @@ func (c *Contest) onNotice(ctx context.Context, ev event) (*Lease, error) {
 	default:
 		c.freed(ev.node)
 		if c.contendsAt() <= c.locker.opt.Clock() {
-			return c.attempt(ctx, first)
+			return c.attempt(ctx, true)
 		}
+		driven = true
 	}
 	if c.due() <= c.locker.opt.Clock() {
-		return c.attempt(ctx, first)
+		return c.attempt(ctx, driven)
 	}
 	return nil, errWithdrawn
 }

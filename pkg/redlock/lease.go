@@ -130,12 +130,19 @@ func (le *Lease) end() {
 	}
 }
 
-// kill makes the token dead. No reply counts for it from now on.
+// kill makes the token dead, and announces that. No reply counts for it from now on.
 func (le *Lease) kill() {
+	le.forbid()
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	le.end()
+}
+
+// forbid makes the token dead without a word.
+func (le *Lease) forbid() {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	le.ballot.dead = true
-	le.end()
 }
 
 // round is one set of requests that share a deadline.
@@ -333,7 +340,9 @@ func (le *Lease) record(q question, reply Reply, err error) (next question, agai
 	default:
 		a.unknown = true
 	}
-	again, a.again = a.again, false
+	// A vote needs no second asking, unless it carries a number that is out of date.
+	voted := err == nil && (reply.Outcome == Taken || reply.Outcome == Extended)
+	again, a.again = a.again && (!voted || a.asked != le.ballot.proposal), false
 	// A refusal for being late told the node's time, so the next request will be right.
 	late := err == nil && reply.Outcome == Late && !a.retried
 	a.retried = late
@@ -534,7 +543,7 @@ func (le *Lease) Keep(ctx context.Context) error {
 }
 
 // firstRenewal is how long until the first renewal is due: an interval after the
-// lease was won, or at once when a node has yet to vote, to widen it to all of them.
+// lease was won, or at once when a node could not be asked, to widen it to all of them.
 func (le *Lease) firstRenewal() time.Duration {
 	le.mu.Lock()
 	defer le.mu.Unlock()

@@ -191,6 +191,61 @@ func TestReleaseWakesAStandbyWithinTwoRoundTrips(t *testing.T) {
 	})
 }
 
+// counting counts the takes that are sent to a node.
+type counting struct {
+	*redlocktest.Node
+	takes atomic.Int32
+}
+
+func (n *counting) Send(ctx context.Context, req redlock.Request, done func(redlock.Reply, error)) {
+	if req.Op == redlock.OpTake {
+		n.takes.Add(1)
+	}
+	n.Node.Send(ctx, req, done)
+}
+
+func TestTheNearestNodesNoticeSetsATakeOffAtAllAndOneIsEnough(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a := w.client("a")
+		var counted []*counting
+		var nodes []redlock.Node
+		const near, far = time.Millisecond, 5 * time.Millisecond // one way
+		for i, s := range w.servers {
+			n := &counting{Node: s.Connect()}
+			delay := func() time.Duration { return far }
+			if i == 0 {
+				delay = func() time.Duration { return near }
+			}
+			n.Delay(delay)
+			a.nodes[i].Delay(delay)
+			counted, nodes = append(counted, n), append(nodes, n)
+		}
+		standby, err := redlock.New(nodes, a.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.t.Cleanup(standby.Close)
+		le := w.acquire(a)
+		waiting := w.acquiring(context.Background(), &client{Locker: standby})
+		time.Sleep(time.Second)
+		for _, n := range counted {
+			n.takes.Store(0)
+		}
+		start := time.Now()
+		go func() { _ = le.Release(context.Background()) }()
+		<-waiting
+		if took := time.Since(start); took > 2*near+2*far+time.Millisecond/2 {
+			t.Errorf("hand-over took %v, want the way of the nearest notice, %v, and a round trip to the others, %v", took, 2*near, 2*far)
+		}
+		time.Sleep(100 * time.Millisecond)
+		for i, n := range counted {
+			if takes := n.takes.Load(); takes != 1 {
+				t.Errorf("node %d was asked %d times for its vote, want once: it gave it", i+1, takes)
+			}
+		}
+	})
+}
+
 func TestCrashedHolderIsReplacedWhenItsKeysRunOutAndNotBefore(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		a, b := w.client("a"), w.client("b")
