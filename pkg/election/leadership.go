@@ -31,8 +31,8 @@ type Leadership struct {
 	// 0 unless active.
 	ValidFor time.Duration
 	Quorum   Quorum
-	// Draining says that the candidate holds the lease but is no longer active and
-	// will not contend.
+	// Draining says that the workload is about to be stopped: the candidate keeps a lease
+	// that it holds, is not active, and does not contend.
 	Draining bool
 	// Reason says why a standby is not active; empty when active.
 	Reason string

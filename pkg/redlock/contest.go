@@ -166,7 +166,7 @@ func (c *Contest) onTimer(ctx context.Context) (*Lease, error) {
 	if c.due() <= c.locker.opt.Clock() {
 		return c.attempt(ctx, false)
 	}
-	c.probe(ctx, c.stale())
+	c.probe(ctx, c.takeLook())
 	return nil, errWithdrawn
 }
 
@@ -364,9 +364,10 @@ func (c *Contest) meets(owner string, now time.Duration) {
 	}
 }
 
-// stale lists the nodes to look at: those that did not answer, those whose word
-// is about to be a TTL old, and those that showed a token which may have been withdrawn.
-func (c *Contest) stale() []int {
+// takeLook lists the nodes to look at now: those that did not answer, those whose word is
+// about to be a TTL old, and those that showed a token which may have been withdrawn. It
+// counts the look at that token as taken.
+func (c *Contest) takeLook() []int {
 	out := c.silent()
 	c.mu.Lock()
 	defer c.mu.Unlock()
