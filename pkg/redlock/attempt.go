@@ -40,6 +40,9 @@ func (c *Contest) attempt(ctx context.Context, driven bool) (*Lease, error) {
 		le.withdraw(ctx)
 	}
 	result := c.learn(le, err)
+	if driven && result == ResultHeld {
+		c.doubts(a.holder)
+	}
 	c.tallyAttempt(result)
 	c.locker.report(Round{Took: c.locker.opt.Clock() - start, Result: result})
 	if err != nil {
@@ -102,7 +105,7 @@ func (a *attempt) run(ctx context.Context) error {
 		case ev := <-a.contest.events:
 			a.onNotice(ctx, ev)
 		case <-timers.graceOver():
-			a.set(func() { a.driven, a.late = false, true })
+			a.onGraceOver(ctx)
 		case <-timers.timeOver():
 			timers.again()
 			if tries++; tries > attemptTimeouts {
@@ -159,13 +162,50 @@ func (a *attempt) set(f func()) {
 	f()
 }
 
-// onNotice asks again at a node that announced a release.
+// onNotice asks again at a node that announced a release, or that may have announced one
+// before it was listened to.
 func (a *attempt) onNotice(ctx context.Context, ev event) {
-	if ev.notice.Kind == NoticeMessage && ev.notice.Message == noticeReleased && a.lease.wants(ev.node) {
-		r := a.contest.locker.newRound(ctx, a.contest.locker.opt.NodeTimeout)
-		a.lease.askAgain(r, ev.node)
-		r.done()
+	released := ev.notice.Kind == NoticeMessage && ev.notice.Message == noticeReleased
+	if (released || ev.notice.Kind == NoticeSubscribed) && a.lease.wants(ev.node) {
+		a.askAgain(ctx, []int{ev.node})
 	}
+}
+
+// onGraceOver gives up who is late. Who refused in the name of the holder that has
+// released is asked once more: its notice may have been lost, and the next look would
+// come when the holder's key would have run out.
+func (a *attempt) onGraceOver(ctx context.Context) {
+	var outdated []int
+	a.set(func() {
+		if a.driven {
+			outdated = a.lease.heldFor(a.holder)
+		}
+		a.driven, a.late = false, true
+	})
+	a.askAgain(ctx, outdated)
+}
+
+func (a *attempt) askAgain(ctx context.Context, nodes []int) {
+	if len(nodes) == 0 {
+		return
+	}
+	r := a.contest.locker.newRound(ctx, a.contest.locker.opt.NodeTimeout)
+	for _, i := range nodes {
+		a.lease.askAgain(r, i)
+	}
+	r.done()
+}
+
+// heldFor lists the nodes whose last word was that they hold the key for that owner. It
+// needs the lease's mutex.
+func (le *Lease) heldFor(owner string) []int {
+	var out []int
+	for i := range le.answers {
+		if a := &le.answers[i]; a.replied > 0 && a.reply.Outcome == Held && a.reply.Owner == owner {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 func (a *attempt) withdrawn(why string) error {

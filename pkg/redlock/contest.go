@@ -353,13 +353,28 @@ func (c *Contest) lookAgainAt() time.Duration {
 // meets notes that a node shows a token, and when to look at it again if it is new at a
 // quorum: soon, and when an attempt must have ended. It needs c.mu.
 func (c *Contest) meets(owner string, now time.Duration) {
+	if owner != c.met {
+		c.looksAgain(owner, now)
+	}
+}
+
+// doubts notes that the holder has announced its release. Where a quorum shows its token
+// still, the release may be on its way, and its other notices lost.
+func (c *Contest) doubts(holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looksAgain(holder, c.locker.opt.Clock())
+}
+
+// looksAgain plans looks at a token that a quorum shows. It needs c.mu.
+func (c *Contest) looksAgain(owner string, now time.Duration) {
 	count := 0
 	for _, s := range c.sights {
 		if s.owner == owner {
 			count++
 		}
 	}
-	if owner != c.met && count >= Quorum(len(c.sights)) {
+	if owner != "" && count >= Quorum(len(c.sights)) {
 		c.met, c.looks, c.nextLook = owner, 2, now+c.locker.opt.NodeTimeout
 	}
 }

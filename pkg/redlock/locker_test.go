@@ -246,6 +246,115 @@ func TestTheNearestNodesNoticeSetsATakeOffAtAllAndOneIsEnough(t *testing.T) {
 	})
 }
 
+// listener is a node whose notices come on a connection of their own.
+type listener struct {
+	*redlocktest.Node
+	notices *redlocktest.Node
+	deaf    bool
+}
+
+func (n *listener) Subscribe(ctx context.Context, channel string, deliver func(redlock.Notice)) {
+	if n.deaf {
+		<-ctx.Done()
+		return
+	}
+	n.notices.Subscribe(ctx, channel, deliver)
+}
+
+// listening is a client whose nodes notice in ways that the test says.
+func (w *world) listening(name string, change func(i int, n *listener)) *client {
+	w.t.Helper()
+	template := w.client(name)
+	nodes := make([]redlock.Node, len(w.servers))
+	for i, s := range w.servers {
+		n := &listener{Node: s.Connect(), notices: s.Connect()}
+		change(i, n)
+		nodes[i] = n
+	}
+	locker, err := redlock.New(nodes, template.Options())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(locker.Close)
+	return &client{Locker: locker}
+}
+
+// handOver lets a release its lease at that time while b waits, and returns how long b
+// waited for it.
+func (w *world) handOver(le *redlock.Lease, b *client, after time.Duration) time.Duration {
+	waiting := w.acquiring(context.Background(), b)
+	time.Sleep(after)
+	start := time.Now()
+	go func() { _ = le.Release(context.Background()) }()
+	<-waiting
+	return time.Since(start)
+}
+
+func TestAStandbyThatHearsOneNodeOnlyIsNotKeptWaitingByReleasesThatComeLater(t *testing.T) {
+	for _, later := range []time.Duration{0, 300 * time.Microsecond, 600 * time.Microsecond, time.Millisecond, 2 * time.Millisecond} {
+		bubble(t, 3, func(w *world) {
+			const oneWay = 200 * time.Microsecond
+			a := w.client("a")
+			for i, n := range a.nodes {
+				way := oneWay
+				if i > 0 {
+					way += later
+				}
+				n.Delay(func() time.Duration { return way })
+			}
+			b := w.listening("b", func(i int, n *listener) {
+				n.Delay(func() time.Duration { return oneWay })
+				n.notices.Delay(func() time.Duration { return oneWay })
+				n.deaf = i > 0
+			})
+			if took := w.handOver(w.acquire(a), b, time.Second); took > 10*time.Millisecond {
+				t.Errorf("two of three nodes released %v later than the third, and b heard only that one: the hand-over took %v", later, took)
+			}
+		})
+	}
+	bubble(t, 3, func(w *world) { // later than an attempt waits
+		a := w.client("a")
+		le := w.acquire(a)
+		for _, n := range a.nodes[1:] {
+			n.Delay(func() time.Duration { return 150 * time.Millisecond })
+		}
+		b := w.listening("b", func(i int, n *listener) { n.deaf = i > 0 })
+		if took, limit := w.handOver(le, b, 3*time.Second), 5*b.Options().NodeTimeout; took > limit {
+			t.Errorf("two of three nodes released 150ms later than the third, and b heard only that one: the hand-over took %v, want at most %v: the looks after a release", took, limit)
+		}
+	})
+}
+
+func TestASubscriptionThatComesUpDuringAnAttemptIsNotMissed(t *testing.T) {
+	for later := 3 * time.Millisecond; later <= 6*time.Millisecond; later += time.Millisecond {
+		bubble(t, 3, func(w *world) {
+			const oneWay = time.Millisecond
+			a := w.client("a")
+			le := w.acquire(a)
+			for i, n := range a.nodes {
+				if i > 0 {
+					n.Delay(func() time.Duration { return later })
+				}
+			}
+			const comesUp = 1500 * time.Millisecond
+			b := w.listening("b", func(i int, n *listener) {
+				first := true
+				n.Delay(func() time.Duration { return oneWay })
+				n.notices.Delay(func() time.Duration {
+					if i > 0 && first {
+						first = false
+						return comesUp
+					}
+					return oneWay
+				})
+			})
+			if took := w.handOver(le, b, comesUp-4*time.Millisecond); took > 20*time.Millisecond {
+				t.Errorf("two of three nodes released after %v, and b was not listening to them yet: the hand-over took %v", later, took)
+			}
+		})
+	}
+}
+
 func TestCrashedHolderIsReplacedWhenItsKeysRunOutAndNotBefore(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		a, b := w.client("a"), w.client("b")
