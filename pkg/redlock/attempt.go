@@ -245,7 +245,7 @@ func (a *attempt) judge(now time.Duration) verdict {
 		return verdict{next: win}
 	case holding && le.ballot.outbid(now):
 		return verdict{next: repropose}
-	case le.possible(now, outdated, a.late) < le.ballot.quorum:
+	case le.possible(now, outdated, a.late) < le.ballot.quorum && (le.ballot.heldVotes(now) > 0 || !le.hearsMore(a.late)):
 		return verdict{withdraw, "others have the votes"}
 	case !a.timed && le.disputed():
 		return verdict{next: startTimers}
@@ -322,6 +322,13 @@ func (le *Lease) possible(now time.Duration, outdated string, late bool) int {
 		}
 	}
 	return possible
+}
+
+// hearsMore reports whether a node may still say whose the lock is. One who has no vote keeps
+// nobody waiting by hearing it, and would take a holder for one of several that split the
+// votes if it did not.
+func (le *Lease) hearsMore(late bool) bool {
+	return !late && slices.ContainsFunc(le.answers, func(a answer) bool { return a.inFlight && a.replied == 0 })
 }
 
 // conflicting says why a holder met in this attempt forbids contending.

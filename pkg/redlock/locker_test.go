@@ -355,6 +355,38 @@ func TestASubscriptionThatComesUpDuringAnAttemptIsNotMissed(t *testing.T) {
 	}
 }
 
+// A holder with the votes of all nodes that answer is known to a standby, which does not take
+// it for one of several that split the votes.
+func TestAStandbyKnowsTheHolderAlthoughANodeIsDown(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a, b := w.client("a"), w.client("b")
+		for i, n := range b.nodes[:2] { // a connection that is refused is so at once
+			n.Delay(func() time.Duration { return time.Duration(i+1) * time.Millisecond })
+		}
+		le := w.acquire(a)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = le.Keep(ctx) }()
+		down := &redlock.NodeError{Node: "node-3", Kind: redlock.KindConnection, Err: fmt.Errorf("refused: %w", redlock.ErrNotSent)}
+		w.servers[2].Fail(func(redlock.Request) error { return down })
+		_, err := b.TryAcquire(ctx, "orders")
+		if held, ok := errors.AsType[*redlock.HeldError](err); !ok || held.Holder != "a" {
+			t.Errorf("error %v, want that a holds it", err)
+		}
+		c := b.Contest("orders")
+		go func() { _, _ = c.Acquire(ctx) }()
+		for s := range 60 {
+			time.Sleep(time.Second)
+			if v := c.View(); v.Holder != "a" {
+				t.Fatalf("after %d s the standby says of the holder %q: %s", s+1, v.Holder, v.Reason)
+			}
+		}
+		if n := c.Attempts(); n[redlock.ResultSplit] > 0 || n[redlock.ResultHeld] > 12 {
+			t.Errorf("attempts %v, want no split votes and about one a TTL", n)
+		}
+	})
+}
+
 func TestCrashedHolderIsReplacedWhenItsKeysRunOutAndNotBefore(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		a, b := w.client("a"), w.client("b")
