@@ -50,6 +50,7 @@ func (e *ending) run(ctx context.Context) {
 	detached := context.WithoutCancel(ctx)
 	c.sync(detached)
 	free := e.awaitStopped(ctx)
+	e.stopRenewing()
 	if free {
 		c.release(e.term.lease)
 		if e.why != lost {
@@ -58,7 +59,6 @@ func (e *ending) run(ctx context.Context) {
 	} else {
 		c.cfg.Log.Info("workload still runs: the lease is not released and runs out by itself", "lock", c.cfg.Lock)
 	}
-	e.stopRenewing()
 	if !e.ended {
 		<-e.kept //nolint:errcheck // why the renewals ended no longer matters
 	}
@@ -70,21 +70,18 @@ func (e *ending) run(ctx context.Context) {
 // awaitStopped waits until the workload cannot act any more, renewing all the while, and
 // reports whether the lease may be released.
 func (e *ending) awaitStopped(ctx context.Context) bool {
-	if done, free := e.stopped(ctx); done {
-		return free // mostly, and then without a timer: the next holder waits
-	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if done, free := e.stopped(ctx); done {
+			return free
+		}
 		select {
 		case err := <-e.kept:
 			e.lost(err)
 		case <-tick.C:
 		}
 		_ = e.candidate.look()
-		if done, free := e.stopped(ctx); done {
-			return free
-		}
 	}
 }
 

@@ -245,7 +245,7 @@ func (a *attempt) judge(now time.Duration) verdict {
 		return verdict{next: win}
 	case holding && le.ballot.outbid(now):
 		return verdict{next: repropose}
-	case le.possible(now, outdated, a.late) < le.ballot.quorum && (le.ballot.heldVotes(now) > 0 || !le.hearsMore(a.late)):
+	case le.possible(now, outdated, a.late) < le.ballot.quorum && !le.listens(now, a.late):
 		return verdict{withdraw, "others have the votes"}
 	case !a.timed && le.disputed():
 		return verdict{next: startTimers}
@@ -259,7 +259,7 @@ func (le *Lease) disputed() bool {
 	for i := range le.answers {
 		a := &le.answers[i]
 		underWay = underWay || a.inFlight
-		if a.err != nil || a.replied > 0 && a.reply.Outcome != Taken && a.reply.Outcome != Extended {
+		if a.err != nil || a.replied > 0 && !a.reply.Outcome.grants() {
 			return true
 		}
 	}
@@ -294,9 +294,8 @@ func (a *attempt) act(ctx context.Context) (next, error) {
 	return v.next, nil
 }
 
-// possible counts the nodes that are or may yet be ours. A
-// refusal in the name of the outdated holder counts as open: its release may be on
-// its way to that node, and will be announced.
+// possible counts the nodes that are or may yet be ours. A refusal in the name of the
+// outdated holder counts as open: its release may be on its way to that node.
 //
 // Where another's vote was met, a node that failed or is late, and has not answered to
 // this attempt, is none to wait for: the votes that are here would only keep others from a
@@ -324,11 +323,12 @@ func (le *Lease) possible(now time.Duration, outdated string, late bool) int {
 	return possible
 }
 
-// hearsMore reports whether a node may still say whose the lock is. One who has no vote keeps
-// nobody waiting by hearing it, and would take a holder for one of several that split the
-// votes if it did not.
-func (le *Lease) hearsMore(late bool) bool {
-	return !late && slices.ContainsFunc(le.answers, func(a answer) bool { return a.inFlight && a.replied == 0 })
+// listens reports whether to hear, before withdrawing, what nodes have yet to say of whose the
+// lock is. One who has no vote keeps nobody waiting by that, and would else take a holder for
+// one of several that split the votes.
+func (le *Lease) listens(now time.Duration, late bool) bool {
+	return !late && le.ballot.heldVotes(now) == 0 &&
+		slices.ContainsFunc(le.answers, func(a answer) bool { return a.inFlight && a.replied == 0 })
 }
 
 // conflicting says why a holder met in this attempt forbids contending.

@@ -185,12 +185,10 @@ func (c *Contest) onNotice(ctx context.Context, ev event) (*Lease, error) {
 		return nil, errWithdrawn
 	default:
 		c.freed(ev.node)
-		if c.contendsAt() <= c.locker.opt.Clock() {
-			return c.attempt(ctx, true)
-		}
 		driven = true
 	}
-	if c.due() <= c.locker.opt.Clock() {
+	// The clock is read last: contendsAt is never before its own reading.
+	if driven && c.contendsAt() <= c.locker.opt.Clock() || c.due() <= c.locker.opt.Clock() {
 		return c.attempt(ctx, driven)
 	}
 	return nil, errWithdrawn
@@ -477,9 +475,7 @@ func (c *Contest) see(i int, r Reply, err error) {
 		s.freeAt = max(s.freeAt, young)
 	}
 	c.sights[i] = s
-	if s.owner != "" {
-		c.meets(s.owner, now)
-	}
+	c.meets(s.owner, now)
 	c.defers(s)
 	c.checkOwner(r)
 }

@@ -130,19 +130,12 @@ func (le *Lease) end() {
 	}
 }
 
-// kill makes the token dead, and announces that. No reply counts for it from now on.
+// kill makes the token dead. No reply counts for it from now on.
 func (le *Lease) kill() {
-	le.forbid()
-	le.mu.Lock()
-	defer le.mu.Unlock()
-	le.end()
-}
-
-// forbid makes the token dead without a word.
-func (le *Lease) forbid() {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	le.ballot.dead = true
+	le.end()
 }
 
 // round is one set of requests that share a deadline.
@@ -332,7 +325,7 @@ func (le *Lease) record(q question, reply Reply, err error) (next question, agai
 		a.reply, a.replied = reply, now
 		// Requests of one lease are ordered, so a refusal says that the token is not
 		// there, unless one that was lost is executed late.
-		a.touched = a.unknown || reply.Outcome == Taken || reply.Outcome == Extended
+		a.touched = a.unknown || reply.Outcome.grants()
 		le.ballot.count(q.node, q.sent, now, reply)
 		le.holding(now)
 	case errors.Is(err, ErrNotSent):
@@ -341,7 +334,7 @@ func (le *Lease) record(q question, reply Reply, err error) (next question, agai
 		a.unknown = true
 	}
 	// A vote needs no second asking, unless it carries a number that is out of date.
-	voted := err == nil && (reply.Outcome == Taken || reply.Outcome == Extended)
+	voted := err == nil && reply.Outcome.grants()
 	again, a.again = a.again && (!voted || a.asked != le.ballot.proposal), false
 	// A refusal for being late told the node's time, so the next request will be right.
 	late := err == nil && reply.Outcome == Late && !a.retried

@@ -49,6 +49,19 @@ type client struct {
 
 func (w *world) client(name string, change ...func(*redlock.Options)) *client {
 	w.t.Helper()
+	c := &client{}
+	nodes := make([]redlock.Node, len(w.servers))
+	for i, s := range w.servers {
+		n := s.Connect()
+		c.nodes, nodes[i] = append(c.nodes, n), n
+	}
+	c.Locker = w.locker(name, nodes, change...)
+	return c
+}
+
+// locker is that of a process that speaks to these nodes.
+func (w *world) locker(name string, nodes []redlock.Node, change ...func(*redlock.Options)) *redlock.Locker {
+	w.t.Helper()
 	opt := redlock.Options{
 		TTL: ttl, StopBudget: stopBudget, Quarantine: quarantine, KeyPrefix: "podlease:", Identity: name,
 		Clock: func() time.Duration { return time.Since(w.start) + time.Hour },
@@ -56,18 +69,12 @@ func (w *world) client(name string, change ...func(*redlock.Options)) *client {
 	for _, f := range change {
 		f(&opt)
 	}
-	c := &client{}
-	nodes := make([]redlock.Node, len(w.servers))
-	for i, s := range w.servers {
-		n := s.Connect()
-		c.nodes, nodes[i] = append(c.nodes, n), n
-	}
-	var err error
-	if c.Locker, err = redlock.New(nodes, opt); err != nil {
+	l, err := redlock.New(nodes, opt)
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(c.Close)
-	return c
+	w.t.Cleanup(l.Close)
+	return l
 }
 
 func (w *world) acquire(c *client) *redlock.Lease {
@@ -220,13 +227,9 @@ func TestTheNearestNodesNoticeSetsATakeOffAtAllAndOneIsEnough(t *testing.T) {
 			a.nodes[i].Delay(delay)
 			counted, nodes = append(counted, n), append(nodes, n)
 		}
-		standby, err := redlock.New(nodes, a.Options())
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.t.Cleanup(standby.Close)
+		standby := &client{Locker: w.locker("standby", nodes)}
 		le := w.acquire(a)
-		waiting := w.acquiring(context.Background(), &client{Locker: standby})
+		waiting := w.acquiring(context.Background(), standby)
 		time.Sleep(time.Second)
 		for _, n := range counted {
 			n.takes.Store(0)
@@ -264,19 +267,13 @@ func (n *listener) Subscribe(ctx context.Context, channel string, deliver func(r
 // listening is a client whose nodes notice in ways that the test says.
 func (w *world) listening(name string, change func(i int, n *listener)) *client {
 	w.t.Helper()
-	template := w.client(name)
 	nodes := make([]redlock.Node, len(w.servers))
 	for i, s := range w.servers {
 		n := &listener{Node: s.Connect(), notices: s.Connect()}
 		change(i, n)
 		nodes[i] = n
 	}
-	locker, err := redlock.New(nodes, template.Options())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(locker.Close)
-	return &client{Locker: locker}
+	return &client{Locker: w.locker(name, nodes)}
 }
 
 // handOver lets a release its lease at that time while b waits, and returns how long b

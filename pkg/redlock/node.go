@@ -127,6 +127,9 @@ const (
 	Gone
 )
 
+// grants reports whether the key holds the request's token.
+func (o Outcome) grants() bool { return o == Taken || o == Extended }
+
 // String is the name of the outcome in messages.
 func (o Outcome) String() string {
 	names := [...]string{"none", "taken", "extended", "held", "absent", "late", "released", "gone"}

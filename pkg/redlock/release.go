@@ -38,7 +38,7 @@ func (le *Lease) withdraw(ctx context.Context) {
 // release sends the releases, behind the takes that are in flight, and waits for the
 // replies.
 func (le *Lease) release(ctx context.Context, notice string) error {
-	le.forbid()
+	le.kill()
 	results := make(chan error, len(le.answers))
 	waiting := 0
 	for i := range le.answers {
@@ -47,7 +47,6 @@ func (le *Lease) release(ctx context.Context, notice string) error {
 			le.behind(i, func() { le.releaseAt(ctx, i, notice, le.locker.opt.NodeTimeout, results) })
 		}
 	}
-	le.kill() // wakes the renewer, which is in no hurry
 	le.locker.stockToken()
 	return le.awaitReleases(ctx, results, waiting)
 }

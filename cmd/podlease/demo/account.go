@@ -45,7 +45,7 @@ func (a *account) prologue(s *stage) {
 	a.say("\nactive: it alone may act; whatever it writes to should refuse smaller tokens than the largest seen.")
 	a.say("hand-over: the holder releases the lock and tells the others; the time is how long nobody was active.")
 	a.say("fail-over: the holder is gone without a word; its keys run out after at most the lease of %v.", s.opt.TTL)
-	a.say("take-over: the lease ended in some other way, for example because too few nodes answered in time.\n")
+	a.say("take-over: the lease ended in some other way: you asked for a step-down, or too few nodes answered in time.\n")
 }
 
 func (a *account) active(l election.Leadership, cause string) {
