@@ -162,11 +162,10 @@ func (a *attempt) set(f func()) {
 	f()
 }
 
-// onNotice asks again at a node that announced a release, or that may have announced one
-// before it was listened to.
+// onNotice asks again at a node that announced a release.
 func (a *attempt) onNotice(ctx context.Context, ev event) {
 	released := ev.notice.Kind == NoticeMessage && ev.notice.Message == noticeReleased
-	if (released || ev.notice.Kind == NoticeSubscribed) && a.lease.wants(ev.node) {
+	if released && a.lease.wants(ev.node) {
 		a.askAgain(ctx, []int{ev.node})
 	}
 }
