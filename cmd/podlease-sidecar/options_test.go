@@ -317,7 +317,7 @@ func TestWarnings(t *testing.T) {
 		want string
 	}{
 		"one node":          {nil, []string{"--redis=d:1"}, "one node"},
-		"even":              {nil, []string{"--redis=d:1,e:1"}, "even number"},
+		"even":              {nil, []string{"--redis=d:1,e:1"}, "of 2 nodes 0 may fail, as of 1; of 3 it is 1"},
 		"no quarantine":     {nil, []string{"--quarantine=0s"}, "quarantine is off"},
 		"unknown Pod":       {[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}, nil, "not published"},
 		"negative, testing": {[]string{"PODLEASE_UNSAFE_TESTING=1"}, []string{"--stop-budget=-1s"}, "two holders"},

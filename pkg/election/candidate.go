@@ -2,8 +2,9 @@
 // steps down, and tells at any instant whether it is active.
 //
 // Being active is a function of the clock and the lease's deadline, evaluated at each
-// call of [Candidate.Leadership]: a candidate that was frozen, suspended or cut off is
-// not active when it wakes, before it has spoken to anyone.
+// call of [Candidate.Leadership]: a candidate that was frozen, suspended or cut off for
+// longer than its lease had left is not active when it wakes, before it has spoken to
+// anyone.
 package election
 
 import (
@@ -106,7 +107,8 @@ type Candidate struct {
 
 	since     time.Time // when the present role began
 	wasActive bool
-	beat      time.Duration
+	beat      time.Duration // when the loop last ran, on the locker's clock
+	awake     time.Duration // since when it has run without standing still
 	seenFit   bool
 	quorumOut bool
 	unfit     map[string]bool
@@ -160,7 +162,7 @@ func New(locker *redlock.Locker, cfg Config) (*Candidate, error) {
 	c := &Candidate{
 		cfg: cfg, locker: locker, contest: locker.Contest(cfg.Lock), opt: locker.Options(),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		since: time.Now(), beat: locker.Now(), unfit: map[string]bool{},
+		since: time.Now(), beat: locker.Now(), awake: locker.Now(), unfit: map[string]bool{},
 	}
 	c.contest.SetPriority(cfg.Priority)
 	return c, nil

@@ -490,6 +490,49 @@ func TestASuspendedHolderIsNotActiveWhenItWakes(t *testing.T) {
 		if a.count(election.PauseDetected) != 1 || a.count(election.LeaderLost) != 1 {
 			t.Fatalf("events %v", a.events)
 		}
+		if a.count(election.RedisQuorumLost) != 0 {
+			t.Fatalf("the silence of nodes was told though they answer: events %v", a.events)
+		}
+	})
+}
+
+func TestASuspendWithinTheLeaseEndsNothingAndIsNoSilenceOfTheNodes(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.run("a")
+		token := a.wantActive()
+		time.Sleep(ttl/3 - time.Second/2)
+		a.suspend(4 * time.Second)
+		if !a.Leadership().Active() {
+			t.Fatal("not active though the lease has not run out")
+		}
+		time.Sleep(ttl)
+		if a.wantActive() != token || a.count(election.PauseDetected) != 1 || a.count(election.RedisQuorumLost) != 0 {
+			t.Fatalf("token %d, then %d; events %v", token, a.wantActive(), a.events)
+		}
+	})
+}
+
+func TestALossIsNoReasonAnyMoreOnceAnotherHasHeldTheLease(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.run("a")
+		a.wantActive()
+		b := w.run("b")
+		for _, n := range a.nodes {
+			n.Delay(func() time.Duration { return 3 * time.Millisecond })
+		}
+		a.suspend(ttl)
+		b.activeWithin(2 * ttl)
+		time.Sleep(ttl)
+		a.wantStandby("held by b")
+		for _, n := range b.nodes {
+			n.Cut(true)
+		}
+		for !a.Leadership().Active() {
+			if r := a.Leadership().Reason; strings.Contains(r, "lost") {
+				t.Fatalf("b has held the lease since a lost it, and a gives as its reason %q", r)
+			}
+			time.Sleep(time.Millisecond)
+		}
 	})
 }
 
@@ -508,6 +551,10 @@ func TestQuorumLostDemotesInTimeAndIsRegained(t *testing.T) {
 		}
 		a.nodes[0].Cut(false)
 		a.activeWithin(ttl)
+		time.Sleep(time.Second)
+		if a.count(election.RedisQuorumLost) != 1 || a.count(election.RedisQuorumRegained) != 1 {
+			t.Fatalf("events %v", a.events)
+		}
 		if a.wantActive() <= first {
 			t.Fatal("the token did not grow")
 		}

@@ -56,12 +56,13 @@ type EventKind string
 
 // The kinds of events.
 const (
-	LeaderElected   EventKind = "LeaderElected"
-	LeaderLost      EventKind = "LeaderLost"
-	LeaderReleased  EventKind = "LeaderReleased"
-	RedisQuorumLost EventKind = "RedisQuorumLost"
-	NodeUnfit       EventKind = "NodeUnfit"
-	PauseDetected   EventKind = "PauseDetected"
+	LeaderElected       EventKind = "LeaderElected"
+	LeaderLost          EventKind = "LeaderLost"
+	LeaderReleased      EventKind = "LeaderReleased"
+	RedisQuorumLost     EventKind = "RedisQuorumLost"
+	RedisQuorumRegained EventKind = "RedisQuorumRegained"
+	NodeUnfit           EventKind = "NodeUnfit"
+	PauseDetected       EventKind = "PauseDetected"
 )
 
 // Event is something that people want to be told of.

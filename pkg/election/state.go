@@ -141,6 +141,9 @@ func (c *Candidate) look() error {
 		healthy, why = c.cfg.Workload.Healthy()
 	}
 	c.mu.Lock()
+	if c.term == nil && c.contest.View().Holder != "" {
+		c.lastLoss = "" // what ended the own term says no longer why it is not active
+	}
 	events := c.lookAt(nodes, quorum)
 	c.unhealthy = ""
 	if !healthy {
@@ -167,13 +170,24 @@ func (c *Candidate) lookAt(nodes []redlock.NodeStatus, quorum time.Duration) []E
 		}
 		c.unfit[n.Name] = n.Unfit != ""
 	}
-	c.seenFit = c.seenFit || quorum >= 0
-	out := c.seenFit && (quorum < 0 || quorum > c.quorumPatience())
-	if out && !c.quorumOut {
-		events = append(events, Event{Kind: RedisQuorumLost, Message: fmt.Sprintf("fewer than %d of %d nodes answer", redlock.Quorum(len(nodes)), len(nodes))})
-	}
+	return append(events, c.lookForQuorum(len(nodes), quorum)...)
+}
+
+// lookForQuorum finds that a quorum has not answered for long, or answers again, given
+// how long ago it did.
+func (c *Candidate) lookForQuorum(size int, since time.Duration) []Event {
+	c.seenFit = c.seenFit || since >= 0
+	// Who stood still heard nobody: that is no silence of the nodes.
+	out := c.seenFit && (since < 0 || min(since, c.beat-c.awake) > c.quorumPatience())
+	was := c.quorumOut
 	c.quorumOut = out
-	return events
+	switch {
+	case out && !was:
+		return []Event{{Kind: RedisQuorumLost, Message: fmt.Sprintf("fewer than %d of %d nodes answer", redlock.Quorum(size), size)}}
+	case was && !out:
+		return []Event{{Kind: RedisQuorumRegained, Message: fmt.Sprintf("at least %d of %d nodes answer again", redlock.Quorum(size), size)}}
+	}
+	return nil
 }
 
 // quorumPatience is for how long a quorum may be silent before people are told, once for
@@ -191,6 +205,9 @@ func (c *Candidate) lookForPause() []Event {
 	now := c.locker.Now()
 	gap := now - c.beat
 	c.beat = now
+	if gap >= c.opt.RenewInterval {
+		c.awake = now
+	}
 	if gap < max(time.Second, 2*c.opt.RenewInterval) {
 		return nil
 	}

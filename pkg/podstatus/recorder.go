@@ -181,7 +181,8 @@ func (r *Recorder) event(name string, e happening) map[string]any {
 }
 
 func severity(k election.EventKind) string {
-	if k == election.LeaderElected || k == election.LeaderReleased {
+	switch k {
+	case election.LeaderElected, election.LeaderReleased, election.RedisQuorumRegained:
 		return "Normal"
 	}
 	return "Warning"

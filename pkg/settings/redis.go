@@ -76,7 +76,7 @@ func (r *Redis) warnings() []string {
 	case n == 1:
 		return []string{"one node: the lock is as available as that node, and good for efficiency only"}
 	case n%2 == 0:
-		return []string{fmt.Sprintf("an even number of nodes: %d tolerate no more failures than %d", n, n-1)}
+		return []string{fmt.Sprintf("an even number of nodes: of %d nodes %d may fail, as of %d; of %d it is %d", n, (n-1)/2, n-1, n+1, n/2)}
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ func ParsePause(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// controlPaths are those of the control endpoints.
+var controlPaths = []string{"/v1/drain", "/v1/pause", "/v1/resume", "/v1/step-down", "/v1/stopped"}
+
 // control serves the control endpoints.
 type control struct {
 	leadership func() election.Leadership

@@ -52,7 +52,7 @@ func serve(w http.ResponseWriter, r *http.Request, routes map[string]http.Handle
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	route, ok := routes[r.URL.Path]
 	if !ok {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is nothing at %q", r.URL.Path))
+		writeProblem(w, http.StatusNotFound, nothingAt(r.URL.Path))
 		return
 	}
 	if slices.Contains(methods, r.Method) {
@@ -62,6 +62,13 @@ func serve(w http.ResponseWriter, r *http.Request, routes map[string]http.Handle
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)
 	writeProblem(w, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is not allowed here: want %s", r.Method, allowed))
+}
+
+func nothingAt(path string) string {
+	if slices.Contains(controlPaths, path) {
+		return fmt.Sprintf("%q is not at this address: ask for it at the control address, --control-listen", path)
+	}
+	return fmt.Sprintf("there is nothing at %q", path)
 }
 
 func (h *readOnly) leader(w http.ResponseWriter, _ *http.Request) {
@@ -139,7 +146,7 @@ func nodeChecks(nodes []election.NodeState) []check {
 		case n.Unfit != "":
 			c.Detail = "not counted: " + n.Unfit
 		case n.Err != nil:
-			c.Detail = n.Err.Error()
+			c.Detail = strings.TrimPrefix(n.Err.Error(), "node "+n.Name+": ")
 		case !n.Up:
 			c.Detail = "has not answered yet"
 		case !n.Mature:

@@ -122,10 +122,22 @@ func TestOtherMethodsAreRefused(t *testing.T) {
 
 func TestUnknownPaths(t *testing.T) {
 	h := statusapi.NewHandler(newCandidate(activeLeadership()), nil)
-	for _, path := range []string{"/nothing", "/leader/", "//leader", "/v1", "/v1/", "/LEADER", "/metrics", "/v1/drain"} {
+	for _, path := range []string{"/nothing", "/leader/", "//leader", "/v1", "/v1/", "/LEADER", "/metrics"} {
 		w := request(h, http.MethodGet, path)
 		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), path) {
 			t.Errorf("%s: status %d, body %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestWhoAsksTheWrongAddressForAControlEndpointIsToldTheRightOne(t *testing.T) {
+	h := statusapi.NewHandler(newCandidate(activeLeadership()), nil)
+	for _, path := range []string{"/v1/drain", "/v1/step-down", "/v1/pause", "/v1/resume", "/v1/stopped"} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			w := request(h, method, path)
+			if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "--control-listen") {
+				t.Errorf("%s %s: status %d, body %s", method, path, w.Code, w.Body)
+			}
 		}
 	}
 }
@@ -168,7 +180,7 @@ func TestReadinessSaysOfEachNodeHowItIs(t *testing.T) {
 		`{"name":"well","ok":true,"detail":"answered 1s ago"}`,
 		`{"name":"young","ok":true,"detail":"answers; in quarantine, grants a new lease in 12s"}`,
 		`{"name":"replica","ok":false,"detail":"not counted: is a replica"}`,
-		`{"name":"shut","ok":false,"detail":"node shut: WRONGPASS"}`,
+		`{"name":"shut","ok":false,"detail":"WRONGPASS"}`,
 		`{"name":"silent","ok":false,"detail":"has not answered yet"}`,
 	} {
 		if !strings.Contains(body, want) {

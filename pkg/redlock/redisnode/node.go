@@ -35,7 +35,8 @@ const maxQueue = 4096
 
 // Config describes a node.
 type Config struct {
-	// Address is where the server is, see [ParseAddress].
+	// Address is where the server is, as [ParseAddress] reads it: host:port,
+	// redis://[user@]host:port[/db], rediss://… or unix:///path.
 	Address string
 	// Name is what the node is called; empty means the address without its user.
 	Name string
@@ -216,11 +217,12 @@ func (n *Node) unfitFor(m *message, now time.Time) error {
 }
 
 func (n *Node) tooLate(err error) error {
-	hint := "an earlier request took all the time"
+	why := "an earlier request took all the time"
 	if n.session == nil {
-		hint = "no connection yet"
+		why = "no connection yet"
 	}
-	return n.fault(redlock.KindTimeout, hint, notDoneError{err})
+	_, hint := n.classify(err)
+	return n.fault(redlock.KindTimeout, hint, notDoneError{fmt.Errorf("%s: %w", why, err)})
 }
 
 // unsent is a message that will not be sent, and why.

@@ -209,6 +209,8 @@ var _ = Describe("The own Pod", func() {
 		Eventually(list).Should(ConsistOf(HaveField("Count", int32(2))))
 		r.Record(election.Event{Kind: election.RedisQuorumLost, Message: "1 of 3 nodes answered"})
 		Eventually(list).Should(ContainElement(And(HaveField("Reason", "RedisQuorumLost"), HaveField("Type", "Warning"))))
+		r.Record(election.Event{Kind: election.RedisQuorumRegained, Message: "2 of 3 nodes answered"})
+		Eventually(list).Should(ContainElement(And(HaveField("Reason", "RedisQuorumRegained"), HaveField("Type", "Normal"))))
 	}, SpecTimeout(patience))
 })
 
