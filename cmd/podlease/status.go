@@ -20,7 +20,10 @@ import (
 const statusAbout = `Tells of each lock who holds it, its fencing token, and what each node says. Without LOCK it
 lists the locks that the nodes have keys of, which needs the right to SCAN. With
 --namespace or --all-namespaces it lists the candidates' Pods as well, and whether their
-role label agrees with the lock. It changes nothing.`
+role label agrees with the lock. It changes nothing.
+
+Exit codes: 1 when fewer than a quorum of the nodes answered: then it is not known who
+holds a lock.`
 
 // What --output takes.
 const (
@@ -130,8 +133,8 @@ func (o *statusOptions) tell(ctx context.Context, w io.Writer, nodes *survey.Nod
 		return err
 	}
 	for _, l := range r.Locks {
-		if l.Answered() < l.Quorum.Needed {
-			return fmt.Errorf("lock %s: no quorum: %d of %d nodes answered", l.Lock.Lock, l.Answered(), l.Quorum.Size)
+		if l.Quorum.Answered < l.Quorum.Needed {
+			return fmt.Errorf("lock %s: no quorum: %d of %d nodes answered", l.Lock.Lock, l.Quorum.Answered, l.Quorum.Size)
 		}
 	}
 	return nil
@@ -160,8 +163,8 @@ func (o *statusOptions) look(ctx context.Context, nodes *survey.Nodes, locks []s
 	return r, nil
 }
 
-// agreement is the Pods of a lock, and whether their labels say what the nodes say. A
-// holder's identity may begin with the name of its cluster.
+// agreement is the Pods of a lock, and whether their labels say what the nodes say, if that
+// is known. A holder's identity may begin with the name of its cluster.
 func agreement(candidates []pods.Candidate, l survey.Lock) []pods.Candidate {
 	var out []pods.Candidate
 	for _, p := range candidates {
@@ -170,7 +173,7 @@ func agreement(candidates []pods.Candidate, l survey.Lock) []pods.Candidate {
 		}
 		identity := p.Namespace + "/" + p.Name
 		holds := l.Holder == identity || strings.HasSuffix(l.Holder, "/"+identity)
-		p.Agrees = holds == (p.Role == "active")
+		p.Agrees = l.HolderKnown && holds == (p.Role == "active")
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b pods.Candidate) int {
@@ -203,26 +206,39 @@ func writeTable(w io.Writer, r report) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "LOCK %s: %s, %d of %d nodes", l.Lock.Lock, heldBy(l.Holder), l.Quorum.Held, l.Quorum.Size)
-		if l.FencingToken != 0 {
-			fmt.Fprintf(w, ", fencing token %d", l.FencingToken)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "LOCK %s: %s%s\n", l.Lock.Lock, heldBy(l.Lock), token(l.Lock))
 		if err := writeNodes(w, l.Nodes); err != nil {
 			return err
 		}
-		if err := writePods(w, l.Pods); err != nil {
+		if err := writePods(w, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func heldBy(holder string) string {
-	if holder == "" {
-		return "nobody holds it"
+func heldBy(l survey.Lock) string {
+	switch q := l.Quorum; {
+	case l.Holder != "":
+		return fmt.Sprintf("held by %s, %d of %d nodes", l.Holder, q.Held, q.Size)
+	case l.HolderKnown:
+		return fmt.Sprintf("nobody holds it, %d of %d nodes", q.Held, q.Size)
+	default:
+		return fmt.Sprintf("not known who holds it, %d of %d nodes answered", q.Answered, q.Size)
 	}
-	return "held by " + holder
+}
+
+// token is what is known of fencing tokens. A counter alone says nothing of a term: a
+// proposal that came to nothing counts as well.
+func token(l survey.Lock) string {
+	switch {
+	case l.TermToken != 0:
+		return fmt.Sprintf(", fencing token %d", l.TermToken)
+	case l.FencingToken != 0:
+		return fmt.Sprintf(", the next fencing token is larger than %d", l.FencingToken)
+	default:
+		return ""
+	}
 }
 
 func writeNodes(w io.Writer, votes []survey.Vote) error {
@@ -243,15 +259,18 @@ func writeNodes(w io.Writer, votes []survey.Vote) error {
 	return table.Flush()
 }
 
-func writePods(w io.Writer, candidates []pods.Candidate) error {
-	if len(candidates) == 0 {
+func writePods(w io.Writer, l lockReport) error {
+	if len(l.Pods) == 0 {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  POD\tROLE\tAGREES")
-	for _, p := range candidates {
+	for _, p := range l.Pods {
 		agrees := "yes"
-		if !p.Agrees {
+		switch {
+		case !l.HolderKnown:
+			agrees = "not known"
+		case !p.Agrees:
 			agrees = "no: the lock says otherwise"
 		}
 		fmt.Fprintf(table, "  %s/%s\t%s\t%s\n", p.Namespace, p.Name, p.Role, agrees)

@@ -2,6 +2,7 @@ package tool_test
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/podlease/podlease/test/behaviour"
 	"github.com/podlease/podlease/test/redistest"
@@ -15,6 +16,8 @@ type report struct {
 	Locks []struct {
 		Lock         string
 		Holder       string
+		HolderKnown  bool
+		TermToken    uint64
 		FencingToken uint64
 		Quorum       struct{ Size, Needed, Held int }
 		Nodes        []struct {
@@ -49,7 +52,7 @@ var _ = Describe("podlease status", func() {
 		locks := statusReport(r).Locks
 		Expect(locks).To(HaveLen(2))
 		Expect(locks[0].Holder).To(Equal("shop/orders-1"))
-		Expect(locks[0].FencingToken).To(Equal(doc.FencingToken))
+		Expect(locks[0].TermToken).To(Equal(doc.FencingToken))
 		Expect(locks[0].Quorum.Held).To(Equal(2))
 		Expect(locks[0].Quorum.Size).To(Equal(3))
 		for _, n := range locks[0].Nodes[:2] {
@@ -59,10 +62,11 @@ var _ = Describe("podlease status", func() {
 		Expect(locks[0].Nodes[2].Error).To(ContainSubstring("refused"))
 		Expect(locks[1].Lock).To(Equal("shop/none"))
 		Expect(locks[1].Holder).To(BeEmpty())
+		Expect(locks[1].HolderKnown).To(BeTrue())
 		Expect(locks[1].Quorum.Held).To(BeZero())
 
 		table := run(ctx, "status", redisFlag(servers...), "shop/orders").stdout
-		Expect(table).To(And(HavePrefix("LOCK shop/orders: held by shop/orders-1, 2 of 3 nodes"), ContainSubstring(servers[0].Addr()), ContainSubstring("refused")))
+		Expect(table).To(And(HavePrefix(fmt.Sprintf("LOCK shop/orders: held by shop/orders-1, 2 of 3 nodes, fencing token %d\n", doc.FencingToken)), ContainSubstring(servers[0].Addr()), ContainSubstring("refused")))
 		Expect(run(ctx, "status", redisFlag(servers...), "-o", "yaml", "shop/orders").stdout).To(ContainSubstring("holder: shop/orders-1\n"))
 	}, SpecTimeout(behaviour.Patience))
 
@@ -85,8 +89,11 @@ var _ = Describe("podlease status", func() {
 		servers := redistest.Cluster(GinkgoTB(), 3)
 		servers[0].Kill()
 		servers[1].Kill()
-		r := run(ctx, "status", redisFlag(servers...), "orders")
+		a := &api{pods: []string{"shop/orders-1/orders/standby", "shop/orders-2/orders/active"}}
+		r := run(ctx, "status", redisFlag(servers...), a.serve(), "-n", "shop", "orders")
 		Expect(r.code).To(Equal(1))
+		Expect(r.stdout).To(HavePrefix("LOCK orders: not known who holds it, 1 of 3 nodes answered\n"))
+		Expect(r.stdout).To(MatchRegexp(`(?m)^  shop/orders-1 +standby +not known\n  shop/orders-2 +active +not known$`))
 		Expect(r.stderr).To(ContainSubstring("1 of 3 nodes answered"))
 		limited := redistest.Start(GinkgoTB(), redistest.WithUser("lock", "secret", "-@all +evalsha +eval +script|load +get +pttl +time +info +ping +hello ~podlease:*"))
 		r = run(ctx, "status", redisFlag(limited), "--username=lock", "--password-file="+file("secret"))

@@ -80,7 +80,7 @@ type Candidate struct {
 	Lock      string `json:"-"`
 	// Role is what the Pod's label says: active or standby.
 	Role string `json:"role"`
-	// Agrees is whether the label says what the lock does.
+	// Agrees is whether the label says what the lock does; false where that is not known.
 	Agrees bool `json:"agrees"`
 }
 

@@ -19,17 +19,25 @@ type Lock struct {
 	Lock string `json:"lock"`
 	// Holder is the identity of whoever has the lock at a quorum of nodes, or empty.
 	Holder string `json:"holder"`
-	// FencingToken is the greatest that any node has stored; the next term's is greater.
+	// HolderKnown reports whether the answers show who holds the lock, or that nobody
+	// does: nodes that do not answer may hold it for somebody.
+	HolderKnown bool `json:"holderKnown"`
+	// FencingToken is the greatest number that a quorum of the counters has reached, or 0:
+	// the tokens of later terms are greater. A single counter may be ahead of it, by a
+	// proposal that came to nothing.
 	FencingToken uint64 `json:"fencingToken"`
-	Quorum       Quorum `json:"quorum"`
-	Nodes        []Vote `json:"nodes"`
+	// TermToken is the present term's token, or 0 where the counters do not show it.
+	TermToken uint64 `json:"termToken"`
+	Quorum    Quorum `json:"quorum"`
+	Nodes     []Vote `json:"nodes"`
 }
 
 // Quorum tells at how many nodes the holder, or else the foremost candidate, has the lock.
 type Quorum struct {
-	Size   int `json:"size"`
-	Needed int `json:"needed"`
-	Held   int `json:"held"`
+	Size     int `json:"size"`
+	Needed   int `json:"needed"`
+	Answered int `json:"answered"`
+	Held     int `json:"held"`
 }
 
 // Vote is what one node says of one lock.
@@ -45,17 +53,6 @@ type Vote struct {
 	Error string `json:"error,omitempty"`
 
 	owner string
-}
-
-// Answered is how many nodes answered.
-func (l Lock) Answered() int {
-	n := 0
-	for _, v := range l.Nodes {
-		if v.Error == "" {
-			n++
-		}
-	}
-	return n
 }
 
 // Lock asks all nodes about one lock, without changing anything.
@@ -93,23 +90,49 @@ func ownerName(owner string) string {
 	return "another Redlock client"
 }
 
-// count finds the holder: the one token that has the lock at a quorum.
+// count finds the holder, the one token that has the lock at a quorum, and what is known
+// of fencing tokens.
 func (l *Lock) count() {
 	l.Quorum = Quorum{Size: len(l.Nodes), Needed: redlock.Quorum(len(l.Nodes))}
 	held := map[string]int{}
+	var counters []uint64
 	for _, v := range l.Nodes {
-		l.FencingToken = max(l.FencingToken, v.FencingToken)
+		if v.Error != "" {
+			continue
+		}
+		l.Quorum.Answered++
+		counters = append(counters, v.FencingToken)
 		if v.owner == "" {
 			continue
 		}
 		held[v.owner]++
-		if held[v.owner] > l.Quorum.Held {
-			l.Quorum.Held = held[v.owner]
-		}
-		if held[v.owner] >= l.Quorum.Needed {
-			l.Holder = v.HeldBy
+		l.Quorum.Held = max(l.Quorum.Held, held[v.owner])
+		if held[v.owner] == l.Quorum.Needed {
+			l.Holder, l.TermToken = v.HeldBy, l.agreed(v.owner)
 		}
 	}
+	silent := l.Quorum.Size - l.Quorum.Answered
+	enough := l.Quorum.Answered >= l.Quorum.Needed
+	l.HolderKnown = l.Holder != "" || enough && l.Quorum.Held+silent < l.Quorum.Needed
+	if enough {
+		slices.Sort(counters)
+		l.FencingToken = counters[len(counters)-l.Quorum.Needed]
+	}
+}
+
+// agreed is the number that a quorum of the owner's nodes has counted to exactly, which is
+// how a term's token becomes final, or 0.
+func (l *Lock) agreed(owner string) uint64 {
+	alike := map[uint64]int{}
+	for _, v := range l.Nodes {
+		if v.owner != owner {
+			continue
+		}
+		if alike[v.FencingToken]++; alike[v.FencingToken] == l.Quorum.Needed {
+			return v.FencingToken
+		}
+	}
+	return 0
 }
 
 // scanBatch is how many keys a node looks at in one go, so that it is not held up.
