@@ -32,6 +32,9 @@ const (
 	outputYAML  = "yaml"
 )
 
+// frameTime is how the time is told when status is told again and again.
+const frameTime = "2006-01-02 15:04:05 -0700"
+
 const intervalAllowed = "a duration from 100ms to 1h, such as 2s"
 
 // patience is how long a node may take to answer a person.
@@ -128,6 +131,9 @@ func (o *statusOptions) tell(ctx context.Context, w io.Writer, nodes *survey.Nod
 	r, err := o.look(ctx, nodes, locks)
 	if err != nil {
 		return err
+	}
+	if o.watch && o.output == outputTable {
+		fmt.Fprintln(w, time.Now().Format(frameTime))
 	}
 	if err := o.write(w, r); err != nil {
 		return err

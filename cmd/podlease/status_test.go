@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -131,5 +135,41 @@ func TestStatusSaysWhatTheNodesShowAndNoMore(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+func TestStatusOverAndOverSaysForPeopleWhenEachTimeWas(t *testing.T) {
+	nodes := keep(t, []kept{{"a", 7}})
+	when := regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}$`)
+	for output, frame := range map[string]string{"table": "LOCK orders", "json": `{"locks"`, "yaml": "---"} {
+		t.Run(output, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out, in := io.Pipe()
+			var stderr strings.Builder
+			code := make(chan int, 1)
+			go func() {
+				code <- run(ctx, []string{"status", "orders", nodes, "--watch", "--interval=100ms", "-o", output}, nil, in, &stderr)
+				in.Close()
+			}()
+			frames, before := 0, ""
+			for lines := bufio.NewScanner(out); lines.Scan(); before = lines.Text() {
+				if !strings.HasPrefix(lines.Text(), frame) {
+					continue
+				}
+				if when.MatchString(before) != (output == "table") {
+					t.Errorf("%q comes after %q", lines.Text(), before)
+				}
+				if frames++; frames == 3 {
+					cancel() // what Ctrl-C does
+				}
+			}
+			if got := <-code; got != 0 || frames < 3 {
+				t.Errorf("code %d after %d times: %s", got, frames, stderr.String())
+			}
+		})
+	}
+	if _, stdout, _ := status(t, nodes); !strings.HasPrefix(stdout, "LOCK ") {
+		t.Errorf("a time where it is told once: %q", stdout)
 	}
 }
