@@ -101,6 +101,16 @@ var _ = Describe("podlease doctor", func() {
 		Expect(d.Nodes[0].Verdict).To(Equal("warning"))
 	}, SpecTimeout(behaviour.Patience))
 
+	It("says that too many nodes are down", func(ctx SpecContext) {
+		servers := redistest.Cluster(GinkgoTB(), 3)
+		servers[0].Kill()
+		servers[2].Kill()
+		r := run(ctx, "doctor", redisFlag(servers...))
+		Expect(r.code).To(Equal(3), r.stdout)
+		Expect(r.stdout).To(MatchRegexp(`(?m)^  unfit +number +3 nodes, of which 1 may fail; down or unfit now: 2\n +→ see to what is unfit above; with fewer than 2 fit nodes nobody is active$`))
+		Expect(r.stdout).To(MatchRegexp(`(?m)^  warning +distinct +1 of 3 servers answered`))
+	}, SpecTimeout(behaviour.Patience))
+
 	It("notices rights that are missing, and one server under two names", func(ctx SpecContext) {
 		server := redistest.Start(GinkgoTB(), redistest.WithUser("lock", "secret", rights+" -set"), redistest.WithUser("deaf", "secret", rights+" -publish"))
 		_, port, _ := cut(server.Addr())

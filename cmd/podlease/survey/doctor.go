@@ -298,17 +298,37 @@ func (e *examination) clock(ctx context.Context, first reply) {
 
 // together judges what only all nodes show.
 func (d *Diagnosis) together(lease Lease) {
-	size := len(d.Nodes)
-	switch {
-	case size == 1:
-		d.check("number", Warning, "one node: when it is down, nobody is active", "use three for a lock that goes on without one of them")
-	case size%2 == 0:
-		d.check("number", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d", size, size-1), "use an odd number")
-	default:
-		d.check("number", Fit, fmt.Sprintf("%d nodes, of which %d may fail", size, size-redlock.Quorum(size)), "")
-	}
+	d.number()
 	d.duplicates()
 	d.clocks(lease)
+}
+
+// number says how many nodes may fail, and how many have: that is more urgent.
+func (d *Diagnosis) number() {
+	size, needed := len(d.Nodes), redlock.Quorum(len(d.Nodes))
+	verdict, advice := Fit, ""
+	found := fmt.Sprintf("%d nodes, of which %d may fail", size, size-needed)
+	switch {
+	case size == 1:
+		verdict, found, advice = Warning, "one node: when it is down, nobody is active", "use three for a lock that goes on without one of them"
+	case size%2 == 0:
+		verdict, found = Warning, fmt.Sprintf("%s, as with %d", found, size-1)
+		advice = fmt.Sprintf("use %d or %d: an even number adds a node that can fail, and not one more that may", size-1, size+1)
+	}
+	failed := 0
+	for _, h := range d.Nodes {
+		if h.Verdict == Unfit {
+			failed++
+		}
+	}
+	if failed > 0 {
+		verdict, found = Warning, fmt.Sprintf("%s; down or unfit now: %d", found, failed)
+		advice = fmt.Sprintf("see to what is unfit above; until then %d more may fail", size-needed-failed)
+	}
+	if size-failed < needed {
+		verdict, advice = Unfit, fmt.Sprintf("see to what is unfit above; with fewer than %d fit nodes nobody is active", needed)
+	}
+	d.check("number", verdict, found, advice)
 }
 
 func (d *Diagnosis) check(name string, v Verdict, found, advice string) {
@@ -326,7 +346,11 @@ func (d *Diagnosis) duplicates() {
 			seen[h.runID] = h.Node
 		}
 	}
-	d.check("distinct", Fit, fmt.Sprintf("%d servers answered, all different", len(seen)), "")
+	if size := len(d.Nodes); len(seen) < size {
+		d.check("distinct", Warning, fmt.Sprintf("%d of %d servers answered: the others cannot be compared with them", len(seen), size), "look again when all answer")
+		return
+	}
+	d.check("distinct", Fit, fmt.Sprintf("different servers: %d", len(seen)), "")
 }
 
 func (d *Diagnosis) clocks(lease Lease) {
