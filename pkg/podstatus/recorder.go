@@ -181,8 +181,7 @@ func (r *Recorder) event(name string, e happening) map[string]any {
 }
 
 func severity(k election.EventKind) string {
-	switch k {
-	case election.LeaderElected, election.LeaderReleased, election.RedisQuorumRegained:
+	if k == election.LeaderElected || k == election.LeaderReleased || k == election.RedisQuorumRegained {
 		return "Normal"
 	}
 	return "Warning"
