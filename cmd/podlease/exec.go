@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -138,7 +139,7 @@ func loopback(address string) (host string, port int, err error) {
 func (o *execOptions) completeOwn(f *settings.Flags) error {
 	warnings, err := settings.CompleteBoth(&o.lease, &o.redis, f)
 	if err != nil {
-		return err
+		return orSidecar(f, err)
 	}
 	o.warnings = warnings
 	switch {
@@ -148,4 +149,13 @@ func (o *execOptions) completeOwn(f *settings.Flags) error {
 		return f.Reject("priority", strconv.Itoa(o.priority), "a whole number from -100 to 100")
 	}
 	return o.identity.Complete(f)
+}
+
+// orSidecar adds to the error about a setting that is missing the way of doing without it.
+func orSidecar(f *settings.Flags, err error) error {
+	missing, ok := errors.AsType[*settings.Error](err)
+	if !ok || f.Given(missing.Flag) || missing.Flag != "lock" && missing.Flag != "redis" {
+		return err
+	}
+	return &settings.Error{Flag: missing.Flag, Text: missing.Text + "; or follow the sidecar beside the command, with --sidecar=http://127.0.0.1:8484"}
 }
