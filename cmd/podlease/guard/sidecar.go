@@ -214,11 +214,11 @@ func (s *Sidecar) post(ctx context.Context, path string) error {
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("no answer from the sidecar at %s: %w", s.Control, cause(err))
+		return fmt.Errorf("no answer from the sidecar's control endpoint, expected at %s: %w; if it is elsewhere, say so with --sidecar-control", s.Control, cause(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusAccepted && resp.StatusCode != http.StatusConflict {
-		return fmt.Errorf("%s at the sidecar was answered %s", path, resp.Status)
+		return fmt.Errorf("%s at %s was answered %s; if the sidecar's control endpoint is elsewhere, say so with --sidecar-control", path, s.Control, resp.Status)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -171,8 +172,26 @@ func TestTheSidecarIsToldOfTheEnd(t *testing.T) {
 	if err := s.Ended(t.Context(), true); err != nil {
 		t.Error(err)
 	}
-	f.status = http.StatusForbidden
-	if err := s.Ended(t.Context(), true); err == nil {
-		t.Error("no error for a refusal")
+}
+
+func TestWhenTheControlAddressIsWrongTheErrorNamesItAndTheFlag(t *testing.T) {
+	f, s, _ := followed(t)
+	wantErr := func(what, says string) {
+		t.Helper()
+		err := s.Ended(t.Context(), true)
+		if err == nil {
+			t.Fatalf("%s: no error", what)
+		}
+		for _, part := range []string{says, s.Control, "--sidecar-control"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %s", what, err, part)
+			}
+		}
 	}
+	f.status = http.StatusNotFound // something else listens there
+	wantErr("not a control endpoint", "404")
+	nobody := httptest.NewServer(f)
+	nobody.Close()
+	s.Control = nobody.URL
+	wantErr("nobody listens", "refused")
 }
