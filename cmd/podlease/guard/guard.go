@@ -297,7 +297,7 @@ func (w *waiting) settled() bool {
 	if w.last.Err != nil || w.last.Active || w.last.Reason == "" {
 		return false
 	}
-	for _, soon := range []string{"contending", "waiting for a fencing token", "no quorum"} {
+	for _, soon := range []string{asking, "contending", "waiting for a fencing token", "no quorum"} {
 		if strings.HasPrefix(w.last.Reason, soon) {
 			return false
 		}

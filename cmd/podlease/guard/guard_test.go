@@ -546,6 +546,7 @@ func TestWaitingEnds(t *testing.T) {
 		"0s, held":              {0, standby("held by shop/b"), 75, 0, "held by shop/b"},
 		"0s, quarantine":        {0, standby("nodes in quarantine, 12 s left"), 75, 0, "quarantine"},
 		"0s, not known yet":     {0, standby("contending"), 75, 3 * time.Second, "contending"},
+		"0s, asking":            {0, standby("asking the nodes"), 75, 3 * time.Second, "asking"},
 		"0s, no quorum yet":     {0, standby("no quorum: 0 of 3 nodes answered"), 75, 3 * time.Second, "no quorum"},
 		"0s, nobody answers":    {0, guard.Answer{Err: errors.New("connection refused")}, 1, 3 * time.Second, "connection refused"},
 		"a while":               {time.Minute, standby("held by shop/b"), 75, time.Minute, "held by shop/b"},

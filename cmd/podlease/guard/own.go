@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/podlease/podlease/pkg/election"
+	"github.com/podlease/podlease/pkg/redlock"
 )
 
 // Own is the leadership of a candidate of the guard's own. The candidate must take the
@@ -40,9 +41,32 @@ func (o *Own) ask(ctx context.Context, tell func(Answer)) {
 		a := Answer{Sent: o.Clock(), StopBudget: o.StopBudget}
 		l := o.Candidate.Leadership()
 		a.Active, a.ValidFor, a.Term, a.FencingToken, a.Reason = l.Active(), l.ValidFor, l.Term, l.FencingToken, l.Reason
+		if !a.Active && o.asking() {
+			a.Reason = asking
+		}
 		tell(a)
 		rest(ctx, changed, a)
 	}
+}
+
+// asking is the reason of a candidate that has just started: that too few nodes answered
+// would be true of it, and not why.
+const asking = "asking the nodes"
+
+// asking reports whether a quorum has not answered yet, and may still do so.
+func (o *Own) asking() bool {
+	answered, open := 0, 0
+	nodes := o.Candidate.Nodes()
+	for _, n := range nodes {
+		switch {
+		case n.LastReply >= 0:
+			answered++
+		case n.Err == nil:
+			open++
+		}
+	}
+	needed := redlock.Quorum(len(nodes))
+	return answered < needed && answered+open >= needed
 }
 
 // rest waits until it is time to ask again.
