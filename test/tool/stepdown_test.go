@@ -103,6 +103,7 @@ var _ = Describe("podlease step-down", func() {
 			Expect(run(ctx, append([]string{"step-down", kubeconfig}, args...)...).code).To(Equal(2))
 		}
 		Expect(run(ctx, "step-down", "--kubeconfig=/nowhere", "a").stderr).To(ContainSubstring("/nowhere"))
+		Expect(run(ctx, "step-down", "a").stderr).To(And(HavePrefix("podlease: no cluster to ask: "), ContainSubstring(".kube/config"), ContainSubstring("--kubeconfig"), ContainSubstring("KUBECONFIG")))
 	}, SpecTimeout(behaviour.Patience))
 })
 

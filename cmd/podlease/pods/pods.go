@@ -44,9 +44,14 @@ type Cluster struct {
 func Connect(cfg Config) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = cfg.Kubeconfig
+	rules.WarnIfAllMissing = false // the error says so
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: cfg.Context})
 	rc, err := loader.ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err): // its own words advise a variable that nobody uses
+		return nil, fmt.Errorf("no cluster to ask: no kubeconfig at %s names one, and this is not a Pod with a ServiceAccount's token: give --kubeconfig, or set KUBECONFIG, to a file that does",
+			strings.Join(rules.GetLoadingPrecedence(), ", "))
+	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	namespace, _, err := loader.Namespace()
