@@ -23,14 +23,35 @@ type happening struct {
 
 // heard collects what the endpoints answered.
 type heard struct {
-	mu  sync.Mutex
-	all map[happening]bool
+	mu   sync.Mutex
+	all  map[happening]bool
+	news chan struct{} // closed when there is more
 }
 
 func (h *heard) add(e happening) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all[e] = true
+	close(h.news)
+	h.news = make(chan struct{})
+}
+
+// await waits until an endpoint has answered that.
+func (h *heard) await(e happening) bool {
+	patience := time.After(30 * time.Second)
+	for {
+		h.mu.Lock()
+		has, news := h.all[e], h.news
+		h.mu.Unlock()
+		if has {
+			return true
+		}
+		select {
+		case <-news:
+		case <-patience:
+			return false
+		}
+	}
 }
 
 func (h *heard) has(e happening) bool {
@@ -40,7 +61,7 @@ func (h *heard) has(e happening) bool {
 }
 
 var (
-	endpoint = regexp.MustCompile(`^candidate-\d +(http://\S+/v1/leadership)$`)
+	endpoint = regexp.MustCompile(`^(candidate-\d) +(http://\S+)/v1/leadership$`)
 	active   = regexp.MustCompile(`^[\d:.]{12}  (candidate-\d) +active +token (\d+)  \((\S+) `)
 	stream   = &http.Client{}
 )
@@ -77,6 +98,21 @@ func (h *heard) read(body io.Reader) {
 	}
 }
 
+// stepsDown asks a candidate to hand over, and reports whether it does.
+func stepsDown(t *testing.T, url string) bool {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/step-down?for=1s", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Do(req)
+	if err != nil {
+		t.Fatalf("step-down: %v", err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusAccepted
+}
+
 func TestDemoEventsAreInTheAnswersOfItsEndpoints(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var listeners sync.WaitGroup
@@ -90,14 +126,20 @@ func TestDemoEventsAreInTheAnswersOfItsEndpoints(t *testing.T) {
 		in.Close()
 	}()
 
-	answers := &heard{all: map[happening]bool{}}
+	answers := &heard{all: map[happening]bool{}, news: make(chan struct{})}
+	urls := map[string]string{}
+	example, asked := "", false // of a step-down; whether one was asked for
 	var told []happening
 	var causes []string
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		t.Log(lines.Text())
 		if m := endpoint.FindStringSubmatch(lines.Text()); m != nil {
-			listeners.Go(func() { answers.listen(ctx, m[1]) })
+			urls[m[1]] = m[2]
+			listeners.Go(func() { answers.listen(ctx, m[2]+"/v1/leadership") })
+		}
+		if strings.Contains(lines.Text(), "/v1/step-down") {
+			example = lines.Text()
 		}
 		if m := active.FindStringSubmatch(lines.Text()); m != nil {
 			token, err := strconv.ParseUint(m[2], 10, 64)
@@ -105,6 +147,13 @@ func TestDemoEventsAreInTheAnswersOfItsEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			told, causes = append(told, happening{m[1], token}), append(causes, strings.Trim(m[3], ","))
+			// As a visitor does. It is in vain where the lease was lost in the meantime.
+			asked = asked || answers.await(told[len(told)-1]) && stepsDown(t, urls[m[1]])
+		}
+	}
+	for name, url := range urls {
+		if !strings.Contains(example, strings.TrimPrefix(url, "http://")) {
+			t.Errorf("the example of a step-down is %q: want that it reaches %s too, should that be active", example, name)
 		}
 	}
 	if got := <-code; got != 0 {
@@ -112,7 +161,7 @@ func TestDemoEventsAreInTheAnswersOfItsEndpoints(t *testing.T) {
 	}
 	// On a busy machine the lease may run out in between, which is told as a take-over.
 	causes = slices.DeleteFunc(causes, func(c string) bool { return c == "take-over" })
-	if got, want := strings.Join(causes, " "), "election hand-over fail-over"; got != want {
+	if got, want := strings.Join(causes, " "), "election hand-over hand-over fail-over"; got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	for i, e := range told {

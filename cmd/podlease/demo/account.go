@@ -37,15 +37,15 @@ func (a *account) prologue(s *stage) {
 		a.say("%-12s  %s/v1/leadership", m.name, m.url())
 	}
 	url := s.members[0].url()
-	a.say("\nTry, in another terminal:")
+	a.say("\nTry, in another terminal, with the address of any candidate:")
 	a.say("  curl -i %s/leader                      # 200 while active, else 503", url)
 	a.say("  curl %s/v1/leadership                  # who holds the lock, with the fencing token", url)
 	a.say("  curl -N '%s/v1/leadership?watch=true'  # a line for every change", url)
-	a.say("  curl -X POST '%s/v1/step-down?for=5s'  # ask it to hand over (409 unless it is active)", url)
+	a.say("  for a in %s; do curl -sfX POST \"$a/v1/step-down?for=2s\" && break; done  # whoever is active hands over", strings.Join(s.endpoints(), " "))
 	a.say("\nactive: it alone may act; whatever it writes to should refuse smaller tokens than the largest seen.")
-	a.say("hand-over: the holder releases the lock and tells the others; the time is how long nobody was active.")
+	a.say("hand-over: the holder is asked to release the lock, does so and tells the others; the time is how long nobody was active.")
 	a.say("fail-over: the holder is gone without a word; its keys run out after at most the lease of %v.", s.opt.TTL)
-	a.say("take-over: the lease ended in some other way: you asked for a step-down, or too few nodes answered in time.\n")
+	a.say("take-over: the lease ended in some other way, such as that too few nodes answered in time.\n")
 }
 
 func (a *account) active(l election.Leadership, cause string) {

@@ -90,6 +90,15 @@ func (s *stage) addresses() []string {
 	return list
 }
 
+// endpoints are where the candidates answer, without the scheme.
+func (s *stage) endpoints() []string {
+	var list []string
+	for _, m := range s.members {
+		list = append(list, m.addr.String())
+	}
+	return list
+}
+
 // observe updates who is active, and tells when that changed.
 func (s *stage) observe(seen sighting) {
 	if seen.life != seen.by.life.Load() || seen.life.crashed() {
@@ -108,12 +117,25 @@ func (s *stage) began(by *member, l election.Leadership) {
 		s.ended(s.leader.leadership())
 	}
 	s.account.active(l, s.cause(l.Since.Sub(s.left)))
-	s.leader, s.former, s.term, s.reason = by, by, l.Term, "take-over"
+	s.leader, s.former, s.term = by, by, l.Term
 }
 
 func (s *stage) ended(l election.Leadership) {
-	s.leader, s.left = nil, l.Since
+	s.leader, s.left, s.reason = nil, l.Since, "take-over"
+	if handsOver(l) {
+		s.reason = "hand-over"
+	}
 	s.account.standby(l)
+}
+
+// handsOver reports whether a candidate is not active any more because it was asked to
+// hand over, by the demo or by a visitor.
+func handsOver(l election.Leadership) bool {
+	switch l.Reason {
+	case "stepping down", "stepped down", "paused":
+		return true
+	}
+	return false
 }
 
 // cause says how a candidate came to be active, and how long nobody was.
@@ -127,7 +149,6 @@ func (s *stage) cause(gap time.Duration) string {
 // handOver asks the active candidate to give the lock to another.
 func (s *stage) handOver() error {
 	s.account.note(s.leader.name, "steps down", "asked to hand over")
-	s.reason = "hand-over"
 	err := s.leader.life.Load().candidate.StepDown(2 * s.opt.TTL)
 	if _, lost := errors.AsType[*election.RefusedError](err); err != nil && !lost {
 		return fmt.Errorf("ask %s to step down: %w", s.leader.name, err)
