@@ -244,7 +244,7 @@ func (a *attempt) judge(now time.Duration) verdict {
 		return verdict{next: win}
 	case holding && le.ballot.outbid(now):
 		return verdict{next: repropose}
-	case le.possible(now, outdated, a.late) < le.ballot.quorum && !le.listens(now, a.late):
+	case le.possible(now, outdated, a.late) < le.ballot.quorum && !le.listens(now):
 		return verdict{withdraw, "others have the votes"}
 	case !a.timed && le.disputed():
 		return verdict{next: startTimers}
@@ -323,11 +323,29 @@ func (le *Lease) possible(now time.Duration, outdated string, late bool) int {
 }
 
 // listens reports whether to hear, before withdrawing, what nodes have yet to say of whose the
-// lock is. One who has no vote keeps nobody waiting by that, and would else take a holder for
-// one of several that split the votes.
-func (le *Lease) listens(now time.Duration, late bool) bool {
-	return !late && le.ballot.heldVotes(now) == 0 &&
-		slices.ContainsFunc(le.answers, func(a answer) bool { return a.inFlight && a.replied == 0 })
+// lock is, which is no later than a node timeout. One who has no vote keeps nobody waiting by
+// that, and would else take a holder for one of several that split the votes.
+func (le *Lease) listens(now time.Duration) bool {
+	if le.ballot.heldVotes(now) > 0 {
+		return false
+	}
+	for _, count := range ownersMet(le.answers) {
+		if count >= le.ballot.quorum {
+			return false
+		}
+	}
+	return slices.ContainsFunc(le.answers, func(a answer) bool { return a.inFlight && a.replied == 0 })
+}
+
+// ownersMet counts the nodes at which each owner of the lock was met.
+func ownersMet(answers []answer) map[string]int {
+	owners := map[string]int{}
+	for _, a := range answers {
+		if a.err == nil && a.replied > 0 && a.reply.Outcome == Held {
+			owners[a.reply.Owner]++
+		}
+	}
+	return owners
 }
 
 // conflicting says why a holder met in this attempt forbids contending.
@@ -380,15 +398,13 @@ func (c *Contest) learn(le *Lease, err error) Result {
 	le.mu.Lock()
 	answers := append([]answer(nil), le.answers...)
 	le.mu.Unlock()
-	owners := map[string]int{}
+	owners, answered := ownersMet(answers), 0
 	for i, a := range answers {
 		switch {
 		case a.err != nil:
 			c.see(i, Reply{}, a.err)
 		case a.replied > 0:
-			if a.reply.Outcome == Held {
-				owners[a.reply.Owner]++
-			}
+			answered++
 			c.seeAged(i, a)
 		}
 	}
@@ -398,7 +414,10 @@ func (c *Contest) learn(le *Lease, err error) Result {
 	case len(owners) == 0:
 		return ResultNoQuorum
 	}
-	return c.meet(owners)
+	if result := c.meet(owners); answered >= Quorum(len(answers)) {
+		return result
+	}
+	return ResultNoQuorum // whoever was met, the silent nodes would have decided
 }
 
 // seeAged takes in a reply that came a while ago.

@@ -384,6 +384,40 @@ func TestAStandbyKnowsTheHolderAlthoughANodeIsDown(t *testing.T) {
 	})
 }
 
+func TestASlowNodeIsHeardBeforeItIsSaidThatNobodyHolds(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a, b := w.client("a"), w.client("b")
+		w.acquire(a)
+		_, _ = b.TryAcquire(context.Background(), "another") // so that b knows how fast the nodes are
+		b.nodes[1].Delay(func() time.Duration { return b.Options().NodeTimeout / 3 })
+		w.servers[2].Freeze()
+		_, err := b.TryAcquire(context.Background(), "orders")
+		if held, ok := errors.AsType[*redlock.HeldError](err); !ok || held.Holder != "a" {
+			t.Errorf("error %v, want that a holds it", err)
+		}
+	})
+}
+
+func TestAnAttemptThatTooFewNodesAnswerIsNoSplitVote(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a, b := w.client("a"), w.client("b")
+		le := w.acquire(a)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*ttl)
+		defer cancel()
+		go func() { _ = le.Keep(ctx) }()
+		c := b.Contest("orders")
+		time.AfterFunc(ttl/2, func() {
+			for _, n := range b.nodes[1:] {
+				n.Cut(true)
+			}
+		})
+		_, _ = c.Acquire(ctx)
+		if n := c.Attempts(); n[redlock.ResultSplit] > 0 || n[redlock.ResultNoQuorum] == 0 {
+			t.Errorf("attempts %v, want no quorum: one of three nodes answers", n)
+		}
+	})
+}
+
 func TestCrashedHolderIsReplacedWhenItsKeysRunOutAndNotBefore(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		a, b := w.client("a"), w.client("b")
