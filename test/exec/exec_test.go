@@ -157,7 +157,7 @@ var _ = Describe("A command under a lease of its own", func() {
 		old.expectReady(ctx)
 		next := p.start("next", script, hold("next", redis)...)
 		Eventually(next.Output).WithContext(ctx).Should(ContainSubstring("held by old"))
-		Expect(old.Output() + next.Output()).NotTo(ContainSubstring("no quorum"), "all nodes answer")
+		Expect(old.Output()+next.Output()).NotTo(ContainSubstring("no quorum"), "all nodes answer")
 		Expect(old.Kill()).To(Succeed())
 		Eventually(old.lives).WithContext(ctx).Should(BeFalse(), "it outlived podlease exec")
 		next.expectReady(ctx)

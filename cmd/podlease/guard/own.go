@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/podlease/podlease/pkg/election"
-	"github.com/podlease/podlease/pkg/redlock"
 )
 
 // Own is the leadership of a candidate of the guard's own. The candidate must take the
@@ -41,7 +40,7 @@ func (o *Own) ask(ctx context.Context, tell func(Answer)) {
 		a := Answer{Sent: o.Clock(), StopBudget: o.StopBudget}
 		l := o.Candidate.Leadership()
 		a.Active, a.ValidFor, a.Term, a.FencingToken, a.Reason = l.Active(), l.ValidFor, l.Term, l.FencingToken, l.Reason
-		if !a.Active && o.asking() {
+		if !a.Active && o.asking(l.Quorum.Needed) {
 			a.Reason = asking
 		}
 		tell(a)
@@ -54,10 +53,9 @@ func (o *Own) ask(ctx context.Context, tell func(Answer)) {
 const asking = "asking the nodes"
 
 // asking reports whether a quorum has not answered yet, and may still do so.
-func (o *Own) asking() bool {
+func (o *Own) asking(needed int) bool {
 	answered, open := 0, 0
-	nodes := o.Candidate.Nodes()
-	for _, n := range nodes {
+	for _, n := range o.Candidate.Nodes() {
 		switch {
 		case n.LastReply >= 0:
 			answered++
@@ -65,7 +63,6 @@ func (o *Own) asking() bool {
 			open++
 		}
 	}
-	needed := redlock.Quorum(len(nodes))
 	return answered < needed && answered+open >= needed
 }
 
