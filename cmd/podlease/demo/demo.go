@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/podlease/podlease/pkg/redlock"
@@ -125,9 +126,18 @@ func (s *stage) awaitTermAfter(ctx context.Context, term string) error {
 		return err
 	}
 	if !begun() {
-		return fmt.Errorf("no candidate became active within %v", limit)
+		return fmt.Errorf("no candidate became active within %v: %s", limit, s.reasons())
 	}
 	return nil
+}
+
+// reasons is why no candidate is active; a visitor may have asked for it.
+func (s *stage) reasons() string {
+	var list []string
+	for _, m := range s.members {
+		list = append(list, m.name+" is "+m.leadership().Reason)
+	}
+	return strings.Join(list, ", ")
 }
 
 // watch tells what is seen until done says so or limit has gone by.
