@@ -104,6 +104,7 @@ type Candidate struct {
 	unhealthy string
 	closing   bool // Run's context has ended
 	lastLoss  string
+	conflict  bool // with the holder's settings, as was last logged
 
 	since     time.Time // when the present role began
 	wasActive bool

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 
 	"github.com/podlease/podlease/pkg/election"
 	"github.com/podlease/podlease/pkg/redlock"
@@ -508,6 +509,22 @@ func TestASuspendWithinTheLeaseEndsNothingAndIsNoSilenceOfTheNodes(t *testing.T)
 		time.Sleep(ttl)
 		if a.wantActive() != token || a.count(election.PauseDetected) != 1 || a.count(election.RedisQuorumLost) != 0 {
 			t.Fatalf("token %d, then %d; events %v", token, a.wantActive(), a.events)
+		}
+	})
+}
+
+func TestACandidateThatMustNotContendSaysSoInItsLogOnce(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.run("a").wantActive()
+		var said []string
+		w.tune = func(o *redlock.Options) { o.TTL, o.Quarantine, o.StopBudget = ttl/2, ttl/2, 0 }
+		b := w.run("b", func(c *election.Config) {
+			c.Log = funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
+		})
+		time.Sleep(3 * ttl)
+		b.wantStandby("longer than this candidate's quarantine")
+		if lines := strings.Join(said, "\n"); strings.Count(lines, "does not contend") != 1 || !strings.Contains(lines, "longer than this candidate's quarantine") {
+			t.Errorf("logged %q", said)
 		}
 	})
 }

@@ -141,9 +141,7 @@ func (c *Candidate) look() error {
 		healthy, why = c.cfg.Workload.Healthy()
 	}
 	c.mu.Lock()
-	if c.term == nil && c.contest.View().Holder != "" {
-		c.lastLoss = "" // what ended the own term says no longer why it is not active
-	}
+	c.lookAtOthers()
 	events := c.lookAt(nodes, quorum)
 	c.unhealthy = ""
 	if !healthy {
@@ -159,6 +157,21 @@ func (c *Candidate) look() error {
 		return nil
 	}
 	return unfitMajority(nodes)
+}
+
+// lookAtOthers takes in what is known of another holder. It needs c.mu.
+func (c *Candidate) lookAtOthers() {
+	if c.term != nil {
+		return
+	}
+	view := c.contest.View()
+	if view.Holder != "" {
+		c.lastLoss = "" // what ended the own term says no longer why it is not active
+	}
+	if view.Conflict && !c.conflict {
+		c.cfg.Log.Info("does not contend: the holder's settings and the own cannot be safe together", "lock", c.cfg.Lock, "reason", view.Reason)
+	}
+	c.conflict = view.Conflict
 }
 
 // lookAt needs c.mu.

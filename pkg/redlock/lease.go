@@ -22,6 +22,8 @@ type Lease struct {
 	answers []answer
 	waiters []*waiter
 	ended   chan struct{} // closed when the token is known to be dead
+
+	released bool // by its holder, before anything else ended it
 }
 
 // answer is what one node last said to this token.
@@ -459,6 +461,9 @@ func (le *Lease) renewal(r *round, now time.Duration) (done bool, err error) {
 
 // whyLost says in words what ended the lease.
 func (le *Lease) whyLost() string {
+	if le.released {
+		return "it was released"
+	}
 	for _, a := range le.answers {
 		if a.replied > 0 && a.reply.Outcome == Held {
 			return "a node holds the key of " + ownerName(a.reply.Owner)
@@ -514,7 +519,7 @@ func (le *Lease) Keep(ctx context.Context) error {
 			return nil
 		case <-end.C:
 			if !le.Holding() {
-				return fmt.Errorf("keep lock %q: %w: it was not renewed in time", le.lock, ErrLost)
+				return fmt.Errorf("keep lock %q: %w: %s", le.lock, ErrLost, le.reasonLost())
 			}
 			continue
 		case <-le.ended:

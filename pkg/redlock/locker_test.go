@@ -603,6 +603,67 @@ func TestCandidateDoesNotContendAgainstAnotherNumberOfNodes(t *testing.T) {
 	})
 }
 
+func TestAKeyThatNeverExpiresIsNobodysLease(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		for _, s := range w.servers {
+			s.Set("podlease:orders", "of a script", 0)
+		}
+		a := w.client("a")
+		c := a.Contest("orders")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = c.Acquire(ctx)
+		if v := c.View(); v.Holder != "" || !strings.HasPrefix(v.Reason, "no lease can be had; node node-1: key \"podlease:orders\" never expires") {
+			t.Errorf("view %+v", v)
+		}
+		_, err := a.TryAcquire(context.Background(), "orders")
+		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrHeld) || strings.Count(err.Error(), "node node-3: key") != 1 {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestEveryNodeThatIsToBlameIsNamedOnce(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a := w.client("a")
+		for i, s := range w.servers[:2] {
+			sick := &redlock.NodeError{Node: s.Name(), Kind: redlock.KindConnection, Err: fmt.Errorf("illness %d: %w", i+1, redlock.ErrNotSent)}
+			s.Fail(func(redlock.Request) error { return sick })
+		}
+		_, err := a.TryAcquire(context.Background(), "orders")
+		c := a.Contest("orders")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = c.Acquire(ctx)
+		for _, said := range []string{err.Error(), c.View().Reason} {
+			if strings.Count(said, "illness 1") != 1 || strings.Count(said, "illness 2") != 1 || !strings.Contains(said, "no quorum: 1 of 3 nodes answered; node node-1") {
+				t.Errorf("said %q, want each illness once", said)
+			}
+		}
+	})
+}
+
+func TestALeaseThatWasReleasedIsNotSaidToBeLostOtherwise(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		a := w.client("a")
+		le := w.acquire(a)
+		if err := le.Release(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{le.Renew(context.Background()), le.Keep(context.Background())} {
+			if !errors.Is(err, redlock.ErrLost) || !strings.HasSuffix(err.Error(), "it was released") {
+				t.Errorf("error %v", err)
+			}
+		}
+		le = w.acquire(a)
+		time.Sleep(ttl)
+		_ = le.Release(context.Background()) // as one does in a deferred call
+		if err := le.Renew(context.Background()); !strings.HasSuffix(err.Error(), "it was not renewed in time") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 func TestFreshNodesAreWaitedForAndTheReasonSaysSo(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		for _, s := range w.servers {

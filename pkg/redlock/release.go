@@ -20,7 +20,12 @@ const noticeReleased = "released"
 //
 // The caller must have stopped acting under the lease before: release after stop,
 // never before (pinniped#800, controller-runtime#1132).
-func (le *Lease) Release(ctx context.Context) error { return le.release(ctx, noticeReleased) }
+func (le *Lease) Release(ctx context.Context) error {
+	le.mu.Lock()
+	le.released = le.released || le.holding(le.locker.opt.Clock())
+	le.mu.Unlock()
+	return le.release(ctx, noticeReleased)
+}
 
 // withdraw takes an attempt back without a word, since nobody was kept waiting by it. A
 // node whose take is in flight is given its vote back after the reply, if that says that

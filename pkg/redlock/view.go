@@ -17,6 +17,9 @@ type View struct {
 	HolderFor time.Duration
 	// Reason says why the lock is not ours, in words; empty when nothing is in the way.
 	Reason string
+	// Conflict reports whether the reason is that the holder's settings and ours cannot
+	// be safe together. Somebody has to change one of them.
+	Conflict bool
 }
 
 // View tells what the candidate knows of the lock.
@@ -25,8 +28,12 @@ func (c *Contest) View() View {
 	defer c.mu.Unlock()
 	now := c.locker.opt.Clock()
 	owner, until := c.holder(now)
-	v := View{Reason: c.reason(now, owner)}
-	if owner != "" {
+	why, failures := c.reason(now, owner)
+	for _, err := range failures {
+		why += "; " + err.Error()
+	}
+	v := View{Reason: why, Conflict: c.refusal != ""}
+	if owner != "" && !c.endless(owner) { // a key that never expires is nobody's lease
 		v.Holder, v.HolderFor = ownerName(owner), until-now
 	}
 	return v
@@ -68,14 +75,14 @@ func (c *Contest) holderToken() string {
 	return best
 }
 
-func (c *Contest) reason(now time.Duration, owner string) string {
+// reason says why the lock is not ours, and what is wrong at nodes that are to blame.
+func (c *Contest) reason(now time.Duration, owner string) (why string, failures []error) {
 	answered, young := 0, 0
 	var left time.Duration
-	var failure error
 	for i := range c.sights {
 		s := &c.sights[i]
 		if s.err != nil {
-			failure = s.err
+			failures = append(failures, s.err)
 			continue
 		}
 		if s.at > 0 {
@@ -89,19 +96,17 @@ func (c *Contest) reason(now time.Duration, owner string) string {
 	q, n := Quorum(len(c.sights)), len(c.sights)
 	switch {
 	case c.refusal != "":
-		return c.refusal
-	case owner != "" && failure != nil && c.endless(owner):
-		return failure.Error()
+		return c.refusal, nil
+	case owner != "" && c.endless(owner):
+		return "no lease can be had", failures
 	case owner != "":
-		return "held by " + ownerName(owner)
-	case answered < q && failure != nil:
-		return fmt.Sprintf("no quorum: %d of %d nodes answered; %v", answered, n, failure)
+		return "held by " + ownerName(owner), nil
 	case answered < q:
-		return fmt.Sprintf("no quorum: %d of %d nodes answered", answered, n)
+		return fmt.Sprintf("no quorum: %d of %d nodes answered", answered, n), failures
 	case n-young < q:
-		return fmt.Sprintf("nodes in quarantine, %d s left", int(left.Seconds())+1)
+		return fmt.Sprintf("nodes in quarantine, %d s left", int(left.Seconds())+1), nil
 	}
-	return ""
+	return "", nil
 }
 
 // endless reports whether an owner's key never expires on some node.
@@ -116,8 +121,12 @@ func (c *Contest) whyNot(err error) error {
 		return &HeldError{Lock: c.lock, Holder: v.Holder, Remaining: v.HolderFor}
 	}
 	if qe, ok := errors.AsType[*QuorumError](err); ok {
-		if v.Reason != "" {
-			qe.Reason = v.Reason
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		now := c.locker.opt.Clock()
+		owner, _ := c.holder(now)
+		if why, failures := c.reason(now, owner); why != "" {
+			qe.Reason, qe.Nodes = why, failures
 		}
 		return qe
 	}

@@ -22,6 +22,16 @@ type notDoneError struct{ error }
 
 func (e notDoneError) Unwrap() []error { return []error{e.error, redlock.ErrNotSent} }
 
+// lateError says in plain words what a request waited for until its time was over.
+type lateError struct {
+	error
+	what string
+}
+
+func (e lateError) Error() string { return e.what }
+
+func (e lateError) Unwrap() error { return e.error }
+
 func (n *Node) fault(kind redlock.ErrorKind, hint string, err error) *redlock.NodeError {
 	return &redlock.NodeError{Node: n.Name(), Kind: kind, Hint: hint, Err: err}
 }

@@ -218,6 +218,23 @@ var _ = Describe("a frozen server", func() {
 		}).Should(Succeed())
 	})
 
+	It("is told apart from one that there was no connection to yet", func() {
+		server := redistest.Start(GinkgoTB())
+		cfg := redisnode.Config{Address: server.URL(), NodeTimeout: 100 * time.Millisecond, DialTimeout: time.Hour}
+		node := open(cfg)
+		Eventually(func() error {
+			_, err := do(node, take("a"))
+			return err
+		}).Should(Succeed())
+		server.Freeze()
+		_, err := do(node, take("a"))
+		Expect(err).To(beKind(redlock.KindTimeout))
+		Eventually(func() error { return (<-start(node, 100*time.Millisecond, take("a"))).err }).Should(And(beRefused(redlock.KindTimeout), MatchError(ContainSubstring("the server, or the network to it, is stuck or too slow"))))
+
+		first := <-start(open(cfg), 100*time.Millisecond, take("b"))
+		Expect(first.err).To(And(beRefused(redlock.KindTimeout), MatchError(HaveSuffix("no connection yet")), MatchError(context.DeadlineExceeded)))
+	})
+
 	It("does not set a key later than it may", func() {
 		server := redistest.Start(GinkgoTB())
 		node := open(redisnode.Config{Address: server.URL(), NodeTimeout: 50 * time.Millisecond})

@@ -211,18 +211,13 @@ func (n *Node) unfitFor(m *message, now time.Time) error {
 		return nil
 	}
 	if err := m.ended(now); err != nil {
-		return n.tooLate(err)
+		return n.tooLate("the request was not sent in time", err)
 	}
 	return n.refuseUnfit(m.call.req.Op)
 }
 
-func (n *Node) tooLate(err error) error {
-	why := "an earlier request took all the time"
-	if n.session == nil {
-		why = "no connection yet"
-	}
-	_, hint := n.classify(err)
-	return n.fault(redlock.KindTimeout, hint, notDoneError{fmt.Errorf("%s: %w", why, err)})
+func (n *Node) tooLate(what string, err error) *redlock.NodeError {
+	return n.fault(redlock.KindTimeout, "", notDoneError{lateError{err, what}})
 }
 
 // unsent is a message that will not be sent, and why.

@@ -22,6 +22,7 @@ type worker struct {
 	dialed  chan dialResult
 	dialing bool
 	reason  error // of the last attempt to connect, until one succeeds
+	trouble error // the last with the connection, until there is one again
 	tries   int   // attempts since the last answer to a request
 
 	expiry  *time.Timer
@@ -101,12 +102,12 @@ func (w *worker) connected(r dialResult) {
 	w.dialing = false
 	w.tries++
 	if r.err != nil {
-		w.reason = r.err
+		w.reason, w.trouble = r.err, r.err
 		w.redial.Reset(backoff(w.tries))
 		w.tell(r.err)
 		return
 	}
-	w.s, w.reason = r.s, nil
+	w.s, w.reason, w.trouble = r.s, nil, nil
 	w.n.judged(r.s.fitness)
 	w.n.mu.Lock()
 	w.n.session = r.s
@@ -127,7 +128,7 @@ func (w *worker) lost(l lostSession) {
 	if l.heardOf || time.Since(l.born) > longestWait {
 		w.tries = 0
 	}
-	w.s = nil
+	w.s, w.trouble = nil, l.reason
 	w.recheck.Stop()
 	w.n.cfg.Log.V(1).Info("connection to node lost", "node", w.n.Name(), "reason", l.reason.Error())
 	if w.tries == 0 {
@@ -197,7 +198,7 @@ func (w *worker) wait() {
 	var next time.Time
 	n.queue = slices.DeleteFunc(n.queue, func(m message) bool {
 		if err := m.ended(now); err != nil {
-			over = append(over, unsent{m, n.tooLate(err)})
+			over = append(over, unsent{m, w.unconnected(err)})
 			return true
 		}
 		if m.heard == nil && (next.IsZero() || m.call.deadline.Before(next)) {
@@ -210,6 +211,15 @@ func (w *worker) wait() {
 	if !next.IsZero() {
 		w.expiry.Reset(time.Until(next))
 	}
+}
+
+// unconnected is the answer to a request that waited for a connection until its time was
+// over: what is wrong, as far as that is known.
+func (w *worker) unconnected(err error) *redlock.NodeError {
+	if w.trouble != nil {
+		return w.n.unreachable(w.trouble)
+	}
+	return w.n.tooLate("no connection yet", err)
 }
 
 // ask reads again whether the server is fit.

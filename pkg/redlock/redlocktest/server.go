@@ -136,11 +136,14 @@ func (s *Server) Value(key string) string {
 	return v
 }
 
-// Set writes a key that expires after ttl.
+// Set writes a key that expires after ttl, or never with a ttl of 0.
 func (s *Server) Set(key, value string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys[key] = entry{value: value, expires: s.now().Add(ttl)}
+	s.keys[key] = entry{value: value}
+	if ttl != 0 {
+		s.keys[key] = entry{value: value, expires: s.now().Add(ttl)}
+	}
 }
 
 // Delete removes a key, as an operator or an eviction would.
@@ -166,6 +169,9 @@ func (s *Server) runID() string { return s.name + "#" + strconv.Itoa(s.runs) }
 
 func (s *Server) get(key string) (string, time.Duration) {
 	e, ok := s.keys[key]
+	if ok && e.expires.IsZero() {
+		return e.value, redlock.NoExpiry
+	}
 	left := e.expires.Sub(s.now())
 	if !ok || left <= 0 {
 		delete(s.keys, key)
@@ -213,7 +219,10 @@ func (s *Server) execute(req redlock.Request) (redlock.Reply, error) {
 		s.extend(req)
 		r.Outcome = redlock.Extended
 	default:
-		r.Outcome, r.Owner, r.PTTL = redlock.Held, value, left.Truncate(time.Millisecond)
+		r.Outcome, r.Owner, r.PTTL = redlock.Held, value, left
+		if left != redlock.NoExpiry {
+			r.PTTL = left.Truncate(time.Millisecond)
+		}
 	}
 	r.Fence = s.fences[req.Keys.Fence]
 	return r, nil
