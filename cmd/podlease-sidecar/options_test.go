@@ -73,7 +73,7 @@ func TestWrongValueIsOneLineAndExitCode2(t *testing.T) {
 		"CA without TLS":           {[]string{"--tls-ca-file=" + empty}, "--tls-ca-file", "rediss://"},
 		"CA without certificates":  {[]string{"--redis=rediss://d:1", "--tls-ca-file=" + empty}, "--tls-ca-file", "PEM"},
 		"CA missing":               {[]string{"--redis=rediss://d:1", "--tls-ca-file=" + missing}, "--tls-ca-file", "PEM"},
-		"certificate without key":  {[]string{"--redis=rediss://d:1", "--tls-cert-file=" + empty}, "--tls-cert-file", "--tls-key-file"},
+		"certificate without key":  {[]string{"--redis=rediss://d:1", "--tls-cert-file=" + empty}, "--tls-cert-file", "want --tls-key-file as well"},
 		"key without certificate":  {[]string{"--redis=rediss://d:1", "--tls-key-file=" + empty}, "--tls-key-file", "--tls-cert-file"},
 		"server name":              {[]string{"--redis=rediss://d:1", "--tls-server-name=a b"}, "--tls-server-name", "a host name"},
 

@@ -227,6 +227,8 @@ func heldBy(l survey.Lock) string {
 	switch q := l.Quorum; {
 	case l.Holder != "":
 		return fmt.Sprintf("held by %s, %d of %d nodes", l.Holder, q.Held, q.Size)
+	case l.NeverExpires:
+		return fmt.Sprintf("no lease can be had: its key never expires, %d of %d nodes; look what wrote it, and delete it if nothing holds the lock", q.Held, q.Size)
 	case l.HolderKnown:
 		return fmt.Sprintf("nobody holds it, %d of %d nodes", q.Held, q.Size)
 	default:

@@ -2,7 +2,7 @@
 // the Redis documentation, with renewal, loss told in time, wake-up by push and
 // fencing tokens.
 //
-// A [Locker] knows the nodes. [Locker.Acquire] waits for a lease, [Locker.TryAcquire]
+// A [Locker] knows the nodes; those that are Redis servers are made by package redisnode. [Locker.Acquire] waits for a lease, [Locker.TryAcquire]
 // asks once. A [Lease] is valid for as long as [Lease.Holding] says so, which is a
 // function of the clock and nothing else; [Lease.Keep] renews it.
 //

@@ -51,6 +51,9 @@ func (t *TLS) checkFiles(f *Flags) error {
 	if t.CertFile == "" && t.KeyFile != "" {
 		return f.Reject("tls-key-file", t.KeyFile, "--tls-cert-file as well")
 	}
+	if t.CertFile != "" && t.KeyFile == "" {
+		return f.Reject("tls-cert-file", t.CertFile, "--tls-key-file as well")
+	}
 	if _, err := t.certificates(); err != nil {
 		return f.Reject("tls-cert-file", t.CertFile, fmt.Sprintf("%s: %v", f.allowed["tls-cert-file"], err))
 	}

@@ -346,7 +346,7 @@ func (d *Diagnosis) duplicates() {
 			seen[h.runID] = h.Node
 		}
 	}
-	if size := len(d.Nodes); len(seen) < size {
+	if size := len(d.Nodes); len(seen) < size && size > 1 {
 		d.check("distinct", Warning, fmt.Sprintf("%d of %d servers answered: the others cannot be compared with them", len(seen), size), "look again when all answer")
 		return
 	}

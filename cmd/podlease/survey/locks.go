@@ -19,6 +19,9 @@ type Lock struct {
 	Lock string `json:"lock"`
 	// Holder is the identity of whoever has the lock at a quorum of nodes, or empty.
 	Holder string `json:"holder"`
+	// NeverExpires reports that a quorum of nodes has a key that never expires, which is
+	// nobody's lease, and keeps everybody from one.
+	NeverExpires bool `json:"neverExpires"`
 	// HolderKnown reports whether the answers show who holds the lock, or that nobody
 	// does: nodes that do not answer may hold it for somebody.
 	HolderKnown bool `json:"holderKnown"`
@@ -94,8 +97,9 @@ func ownerName(owner string) string {
 // of fencing tokens.
 func (l *Lock) count() {
 	l.Quorum = Quorum{Size: len(l.Nodes), Needed: redlock.Quorum(len(l.Nodes))}
-	held := map[string]int{}
+	held, endless := map[string]int{}, map[string]bool{}
 	var counters []uint64
+	owner := "" // at a quorum
 	for _, v := range l.Nodes {
 		if v.Error != "" {
 			continue
@@ -106,14 +110,18 @@ func (l *Lock) count() {
 			continue
 		}
 		held[v.owner]++
+		endless[v.owner] = endless[v.owner] || v.ExpiresInMs < 0
 		l.Quorum.Held = max(l.Quorum.Held, held[v.owner])
 		if held[v.owner] == l.Quorum.Needed {
-			l.Holder, l.TermToken = v.HeldBy, l.agreed(v.owner)
+			owner, l.Holder, l.TermToken = v.owner, v.HeldBy, l.agreed(v.owner)
 		}
 	}
 	silent := l.Quorum.Size - l.Quorum.Answered
 	enough := l.Quorum.Answered >= l.Quorum.Needed
-	l.HolderKnown = l.Holder != "" || enough && l.Quorum.Held+silent < l.Quorum.Needed
+	l.HolderKnown = owner != "" || enough && l.Quorum.Held+silent < l.Quorum.Needed
+	if endless[owner] {
+		l.Holder, l.TermToken, l.NeverExpires = "", 0, true
+	}
 	if enough {
 		slices.Sort(counters)
 		l.FencingToken = counters[len(counters)-l.Quorum.Needed]
