@@ -244,7 +244,7 @@ func (a *attempt) judge(now time.Duration) verdict {
 		return verdict{next: win}
 	case holding && le.ballot.outbid(now):
 		return verdict{next: repropose}
-	case le.possible(now, outdated, a.late) < le.ballot.quorum && !le.listens(now):
+	case le.possible(now, outdated, a.late) < le.ballot.quorum && !a.listens(now):
 		return verdict{withdraw, "others have the votes"}
 	case !a.timed && le.disputed():
 		return verdict{next: startTimers}
@@ -323,10 +323,12 @@ func (le *Lease) possible(now time.Duration, outdated string, late bool) int {
 }
 
 // listens reports whether to hear, before withdrawing, what nodes have yet to say of whose the
-// lock is, which is no later than a node timeout. One who has no vote keeps nobody waiting by
-// that, and would else take a holder for one of several that split the votes.
-func (le *Lease) listens(now time.Duration) bool {
-	if le.ballot.heldVotes(now) > 0 {
+// lock is. One who has no vote keeps nobody waiting by that, and would else take a holder for
+// one of several that split the votes. Nobody who will try again waits for who is late: where
+// votes are split, somebody wins the sooner the more try.
+func (a *attempt) listens(now time.Duration) bool {
+	le := a.lease
+	if le.ballot.heldVotes(now) > 0 || a.late && !a.contest.once {
 		return false
 	}
 	for _, count := range ownersMet(le.answers) {

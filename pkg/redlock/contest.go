@@ -19,6 +19,7 @@ type Contest struct {
 	lock   string
 	keys   Keys
 	events chan event // of the present subscription; only Acquire touches it
+	once   bool       // there is one attempt, whose caller is told how things are
 
 	mu       sync.Mutex
 	priority int
@@ -80,6 +81,7 @@ func (l *Locker) Acquire(ctx context.Context, lock string) (*Lease, error) {
 // answered, are mature, or all of a split vote's losers have withdrawn.
 func (l *Locker) TryAcquire(ctx context.Context, lock string) (*Lease, error) {
 	c := l.Contest(lock)
+	c.once = true
 	le, err := c.attempt(ctx, false)
 	if errors.Is(err, errWithdrawn) {
 		return nil, c.whyNot(err)
